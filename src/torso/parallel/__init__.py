@@ -1,0 +1,1 @@
+"""Processes that work as one: groups, the launcher, the arithmetic they must share."""

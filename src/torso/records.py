@@ -1,0 +1,104 @@
+"""The schema of a run's log, `metrics.jsonl`: one JSON object a line, told apart by `kind`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepRecord:
+    """One optimizer step."""
+
+    kind: ClassVar[str] = "step"
+
+    step: int
+    """Number of updates done, this one included."""
+    epoch: int
+    """Epoch that the step belongs to, from 1."""
+    loss: float
+    """Sum of the losses of all target tokens, divided by their number."""
+    target_tokens: int
+    real_tokens: int
+    """Tokens without padding."""
+    padded_tokens: int
+    """Tokens with padding."""
+    tokens_per_second: float
+    """Real tokens a second."""
+    grad_norm: float
+    """Global norm over head, body and tail before clipping."""
+    clip_factor: float
+    learning_rate: float
+    skipped: bool
+    """Whether the update was left out because a gradient was not finite."""
+    seconds: float
+    memory_bytes: int
+    """Largest resident (CPU) or device memory of a client rank so far."""
+    server_memory_bytes: int
+    """The same of a body worker, 0 where there is none."""
+    bytes_sent: int
+    """By all client ranks to the body server in this step."""
+    bytes_received: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochRecord:
+    """One epoch: totals over its steps that this log holds."""
+
+    kind: ClassVar[str] = "epoch"
+
+    epoch: int
+    step: int
+    """The epoch's last step."""
+    loss: float
+    """Total loss / total target tokens."""
+    grad_norm_mean: float
+    grad_norm_max: float
+    target_tokens: int
+    real_tokens: int
+    padded_tokens: int
+    seconds: float
+    tokens_per_second: float
+    memory_bytes: int
+    server_memory_bytes: int
+    bytes_sent: int
+    bytes_received: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationRecord:
+    """One evaluation; the outputs lie in `evaluation/`."""
+
+    kind: ClassVar[str] = "evaluation"
+
+    step: int
+    subset: str
+    adapted: bool
+    """False: the base model without its adapter."""
+    perplexity: float
+    scores: dict[str, float]
+    """By name of the definition, e.g. `hf_bleu`, `official_bleu`, `hf_meteor`."""
+
+
+Record = StepRecord | EpochRecord | EvaluationRecord
+_KINDS: dict[str, type[Any]] = {cls.kind: cls for cls in (StepRecord, EpochRecord, EvaluationRecord)}
+
+
+def to_line(record: Record) -> str:
+    """One line of the log, with its end of line."""
+    return json.dumps({"kind": record.kind, **dataclasses.asdict(record)}, allow_nan=True) + "\n"
+
+
+def parse_line(line: str) -> Record:
+    """The record in one line. Raises ValueError (unknown kind, missing field, cut line)."""
+    fields = json.loads(line)
+    cls = _KINDS.get(fields.pop("kind", ""))
+    if cls is None:
+        raise ValueError(f"not a record: {line[:80]!r}")
+    try:
+        record: Record = cls(**fields)
+    except TypeError as error:
+        raise ValueError(f"not a {cls.kind} record: {error}") from None
+    return record
