@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adamw import adamw
 
 from torso.errors import CheckpointError, GroupError, StateLostError
 from torso.parallel.group import Group
@@ -116,8 +117,9 @@ class TrainablePart:
         """SHA-256 over the state and the step, hexadecimal."""
         return fingerprint(self.state(), step)
 
+    @torch.no_grad()
     def _step(self, name: str, parameter: nn.Parameter, gradient: Tensor, learning_rate: float) -> None:
-        torch.optim.adamw.adamw(
+        adamw(
             [parameter],
             [gradient],
             [self._moments["exp_avg"][name]],
