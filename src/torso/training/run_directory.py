@@ -1,0 +1,128 @@
+"""What a run keeps on disk: identity, log, checkpoints, and the lock of its one writer.
+
+    config.toml     the resolved settings                       lock            held by the command that runs it
+    run.json        job id, generation, target epochs           metrics.jsonl   the log
+    checkpoints/    one directory a checkpoint                  evaluation/     scores and outputs
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from torso.errors import RunDirectoryError
+from torso.records import Record, parse_line, to_line
+from torso.training.files import replace_atomically
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunState:
+    """What changes about a run outside its checkpoints."""
+
+    job: str
+    """Random identity of the run towards body servers."""
+    generation: int = 0
+    """Raised before every opening of the job on a server."""
+    epochs: int = 1
+    """Recorded target."""
+
+
+class RunDirectory:
+    """A run's directory; `create` makes one, the constructor takes an existing one."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not (path / "run.json").is_file():
+            raise RunDirectoryError(f"{path} holds no run", "Give the --run-dir of an earlier `torso train`.")
+
+    @classmethod
+    def create(cls, path: Path, config_toml: str, epochs: int) -> RunDirectory:
+        """A new run; raises RunDirectoryError when the directory holds anything already."""
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            what = "already holds a run" if (path / "run.json").exists() else "is not empty"
+            raise RunDirectoryError(f"{path} {what}", "Choose another --run-dir, or go on with `torso resume`.")
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            replace_atomically(path / "config.toml", config_toml.encode())
+            state = RunState(job=secrets.token_hex(16), epochs=epochs)
+            replace_atomically(path / "run.json", json.dumps(asdict(state)).encode())
+        except OSError as error:
+            raise RunDirectoryError(f"{path} cannot be made: {error}", "Choose another --run-dir.") from error
+        return cls(path)
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where checkpoints lie."""
+        return self.path / "checkpoints"
+
+    @property
+    def state(self) -> RunState:
+        """As it stands on disk now."""
+        try:
+            return RunState(**json.loads((self.path / "run.json").read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError) as error:
+            raise RunDirectoryError(f"{self.path / 'run.json'} cannot be read: {error}", "Restore it.") from error
+
+    def raise_generation(self) -> int:
+        """The next generation, durable before it is used."""
+        return self._replace(generation=self.state.generation + 1).generation
+
+    def set_epochs(self, epochs: int) -> None:
+        """Record another target, durably."""
+        self._replace(epochs=epochs)
+
+    def _replace(self, **changes: int) -> RunState:
+        state = replace(self.state, **changes)  # type: ignore[arg-type]
+        replace_atomically(self.path / "run.json", json.dumps(asdict(state)).encode())
+        return state
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Be the run's one writer; raises RunDirectoryError naming who is. A killed holder does not block."""
+        with open(self.path / "lock", "a+", encoding="utf-8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                file.seek(0)
+                holder = file.read().strip() or "another process"
+                raise RunDirectoryError(
+                    f"{self.path} is being written by {holder}", "Wait for it, or stop it first."
+                ) from None
+            file.truncate(0)
+            file.write(f"process {os.getpid()}")
+            file.flush()
+            yield
+
+
+class MetricsLog:
+    """Appends to `metrics.jsonl`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path / "metrics.jsonl"
+
+    def append(self, record: Record) -> None:
+        """One line, handed to the system at once."""
+        with open(self._path, "a", encoding="utf-8") as file:
+            file.write(to_line(record))
+
+    def read(self) -> list[Record]:
+        """All whole lines; a line cut by a kill is left out."""
+        records: list[Record] = []
+        lines = self._path.read_text(encoding="utf-8").splitlines() if self._path.exists() else []
+        for line in lines:
+            try:
+                records.append(parse_line(line))
+            except ValueError:
+                continue
+        return records
+
+    def cut_back(self, step: int) -> None:
+        """Forget what was logged after `step`: those steps will be done again."""
+        kept = [record for record in self.read() if record.step <= step]
+        replace_atomically(self._path, "".join(map(to_line, kept)).encode())
