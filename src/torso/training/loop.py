@@ -1,0 +1,241 @@
+"""The one training loop: head and tail here, the middle wherever it is, alone or as one of several ranks."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torso.errors import CheckpointError, Interrupted, StateLostError, TorsoError, TransportError
+from torso.parallel.group import Group
+from torso.records import EpochRecord, StepRecord
+from torso.training import checkpoint as checkpoints
+from torso.training.agreement import Vote, on_leader, vote
+from torso.training.body import Middle, Traffic
+from torso.training.checkpoint import Checkpoint
+from torso.training.config import ScheduleConfig, TrainingConfig
+from torso.training.ends import Ends, MicroBatch
+from torso.training.meter import Meter, StepTotals
+from torso.training.part import Norms, Update
+from torso.training.run_directory import MetricsLog, RunDirectory
+from torso.training.schedule import learning_rate
+
+
+class Step(Protocol):
+    """The micro-batches of one update."""
+
+    @property
+    def epoch(self) -> int:
+        """From 1."""
+
+    @property
+    def micro_batches(self) -> Sequence[MicroBatch]:
+        """In canonical order."""
+
+
+class Plan(Protocol):
+    """Steps as a pure function of their number (from 1)."""
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Updates in one pass over the examples."""
+
+    def step(self, number: int) -> Step:
+        """The step of this number."""
+
+
+class Listener(Protocol):
+    """Who is told how training goes; called on rank 0."""
+
+    def on_step(self, record: StepRecord, last_step: int) -> None:
+        """After each update."""
+
+    def on_epoch(self, record: EpochRecord) -> None:
+        """After each epoch."""
+
+    def on_message(self, text: str) -> None:
+        """Something people should know: a roll-back, a damaged checkpoint."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How `Trainer.run` ended."""
+
+    step: int
+    finished: bool
+
+
+class Trainer:
+    """Trains a run from its newest checkpoint to its target; every rank of the group has one."""
+
+    def __init__(
+        self,
+        *,
+        ends: Ends,
+        middle: Middle,
+        plan: Plan,
+        training: TrainingConfig,
+        schedule: ScheduleConfig,
+        group: Group,
+        run: RunDirectory,
+        info: dict[str, Any],
+        listener: Listener,
+        window: int = 4,
+        stop_requested: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._ends, self._middle, self._plan = ends, middle, plan
+        self._training, self._schedule, self._group = training, schedule, group
+        self._run, self._info, self._listener, self._window = run, info, listener, window
+        self._stop_requested = stop_requested
+        self._log = MetricsLog(run.path)
+        self._meter = Meter(group, middle)
+        self._initial = ends.part.state()
+        self._step = 0
+        self._roll_backs_here = 0
+        self._saved_at = time.monotonic()
+
+    def run(self, last_step: int) -> Outcome:
+        """Train up to and including `last_step`; stops early, with a checkpoint, when asked to."""
+        self._start()
+        while self._step < last_step:
+            try:
+                stop = self._one_step(last_step)
+            except (StateLostError, TransportError) as error:
+                self._roll_back(error)
+                continue
+            if stop:
+                self._save()
+                return Outcome(self._step, finished=self._step >= last_step)
+        return Outcome(self._step, finished=True)
+
+    def _start(self) -> None:
+        """Stand where the newest checkpoint stands, on all parties; save step 0 of a new run."""
+        self._restore()
+        if self._step == 0 and not checkpoints.steps(self._run.checkpoints):
+            self._save()
+
+    def _restore(self) -> None:
+        checkpoint = self._newest()
+        self._ends.part.discard()
+        self._ends.part.load(checkpoint.select(self._ends.part.parameters) if checkpoint else self._initial)
+        self._step = checkpoint.step if checkpoint else 0
+        if self._group.rank == 0:
+            self._log.cut_back(self._step)
+        self._middle.open(checkpoint)
+        self._saved_at = time.monotonic()
+
+    def _newest(self) -> Checkpoint | None:
+        """The leader chooses which checkpoint is good; all ranks read that one."""
+
+        def choose() -> dict[str, Any]:
+            checkpoint = checkpoints.load_newest(self._run.checkpoints)
+            for warning in checkpoint.warnings if checkpoint else ():
+                self._listener.on_message(warning)
+            return {"step": checkpoint.step if checkpoint else None}
+
+        step = on_leader(self._group, choose)["step"]
+        return None if step is None else checkpoints.load(self._run.checkpoints, step)
+
+    def _roll_back(self, error: TorsoError) -> None:
+        """Return to the newest checkpoint; the steps since are done again, with the same bits."""
+        self._roll_backs_here += 1
+        if self._roll_backs_here > 20:
+            raise TorsoError(f"step {self._step + 1} was rolled back 20 times, last because {error}") from error
+        lost_at = self._step
+        if self._group.rank == 0:
+            self._listener.on_message(f"step {lost_at + 1} failed ({error}); going back to the last checkpoint")
+        self._restore()
+        if self._group.rank == 0:
+            self._listener.on_message(f"replaying from step {self._step}, {lost_at - self._step} steps")
+
+    def _one_step(self, last_step: int) -> bool:
+        """One update; returns whether somebody asked to stop."""
+        number = self._step + 1
+        step = self._plan.step(number)
+        self._meter.start()
+        stop = self._compute(number, step)
+        totals = self._meter.gather(len(step.micro_batches))
+        num = len(step.micro_batches)
+        norms = self._ends.part.combine(num, self._group, tag=(number,))
+        update, norm = self._update(number, totals, norms, self._middle.prepare(number, num))
+        self._middle.commit(number, update)
+        self._ends.part.apply(update)
+        self._step, self._roll_backs_here = number, 0
+        self._record(step, totals, update, norm, last_step)
+        if self._save_is_due(number, last_step):
+            self._save()
+        return stop
+
+    def _compute(self, number: int, step: Step) -> bool:
+        """This rank's micro-batches; then all ranks vote."""
+        own = step.micro_batches[self._group.rank :: self._group.world_size]
+        wish, failure = Vote.STOP if self._stop_requested() else Vote.OK, None
+        try:
+            self._meter.results = self._ends.run(self._middle, number, own, self._window)
+        except (StateLostError, TransportError) as error:
+            wish, failure = Vote.ROLL_BACK, error
+        except TorsoError as error:
+            wish, failure = Vote.FATAL, error
+        decision = vote(self._group, wish)
+        if failure is not None and wish == decision:
+            raise failure
+        if decision == Vote.FATAL:
+            raise TorsoError(f"another rank gave up at step {number}")
+        if decision == Vote.ROLL_BACK:
+            raise StateLostError(f"another rank lost step {number}")
+        return decision == Vote.STOP
+
+    def _update(self, number: int, totals: StepTotals, ends: Norms, body: Norms) -> tuple[Update, float]:
+        """The update that all parties make, and the global norm (of the mean gradient, before clipping)."""
+        squared = ends.squared | body.squared
+        divisor = float(max(1, totals.target_tokens))
+        norm = math.sqrt(sum(squared[name] for name in self._order(squared))) / divisor
+        limit = self._training.max_grad_norm
+        clip = min(1.0, limit / (norm + 1e-6)) if limit > 0.0 else 1.0
+        rate = learning_rate(self._schedule, number, self._plan.steps_per_epoch)
+        finite = ends.finite and body.finite
+        return Update(divisor, clip if finite else 1.0, rate, skip=not finite), norm
+
+    def _order(self, squared: dict[str, float]) -> list[str]:
+        from torso.adapters.names import parameter_order
+
+        return parameter_order(squared)
+
+    def _record(self, step: Step, totals: StepTotals, update: Update, norm: float, last_step: int) -> None:
+        record = self._meter.step_record(self._step, step.epoch, totals, update, norm)
+        if self._group.rank != 0:
+            return
+        self._log.append(record)
+        self._listener.on_step(record, last_step)
+        if self._step % self._plan.steps_per_epoch == 0:
+            steps = [r for r in self._log.read() if isinstance(r, StepRecord) and r.epoch == step.epoch]
+            summary = self._meter.epoch_record(steps)
+            self._log.append(summary)
+            self._listener.on_epoch(summary)
+
+    def _save_is_due(self, number: int, last_step: int) -> bool:
+        minutes = (time.monotonic() - self._saved_at) / 60.0
+        overdue = self._group.rank == 0 and minutes >= self._training.checkpoint_every_minutes
+        ends_epoch = number % self._plan.steps_per_epoch == 0 or number == last_step
+        fixed = ends_epoch or number % self._training.checkpoint_every_steps == 0
+        return fixed or vote(self._group, Vote.STOP if overdue else Vote.OK) == Vote.STOP
+
+    def _save(self) -> None:
+        """Fetch the body's state and write head, body and tail as one checkpoint, on the leader."""
+        if self._step in checkpoints.steps(self._run.checkpoints):
+            return
+        body = self._middle.state(self._step)
+
+        def write() -> dict[str, Any]:
+            state = self._ends.part.state() | body
+            keep = self._training.keep_checkpoints
+            checkpoints.save(self._run.checkpoints, self._step, state, self._info, keep)
+            return {}
+
+        on_leader(self._group, write)
+        self._saved_at = time.monotonic()
+
+
+__all__ = ["CheckpointError", "Interrupted", "Listener", "Outcome", "Plan", "Step", "Traffic", "Trainer"]

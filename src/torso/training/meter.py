@@ -1,0 +1,113 @@
+"""Losses, tokens, time, memory and traffic of a step, gathered over all ranks."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from torso.parallel.group import Group
+from torso.records import EpochRecord, StepRecord
+from torso.training.body import Middle, Traffic
+from torso.training.ends import MicroBatchResult
+from torso.training.part import Update
+
+
+@dataclass(frozen=True)
+class StepTotals:
+    """Sums over the micro-batches of a step."""
+
+    loss_sum: float
+    target_tokens: int
+    real_tokens: int
+    padded_tokens: int
+
+
+class Meter:
+    """Measures one step after the other."""
+
+    def __init__(self, group: Group, middle: Middle) -> None:
+        self._group, self._middle = group, middle
+        self.results: list[MicroBatchResult] = []
+        self._started = time.perf_counter()
+        self._traffic = middle.traffic()
+
+    def start(self) -> None:
+        """A step begins."""
+        self.results = []
+        self._started = time.perf_counter()
+
+    def gather(self, num_micro_batches: int) -> StepTotals:
+        """Sums by micro-batch index, in float64, the same on every rank."""
+        rows = torch.zeros(num_micro_batches, 4, dtype=torch.float64)
+        for r in self.results:
+            rows[r.index] = torch.tensor(
+                [r.loss_sum, r.target_tokens, r.real_tokens, r.padded_tokens], dtype=torch.float64
+            )
+        parts = self._group.all_gather(rows)
+        total = torch.zeros(4, dtype=torch.float64)
+        for index in range(num_micro_batches):
+            total += parts[index % self._group.world_size][index]
+        return StepTotals(float(total[0]), *(int(value) for value in total[1:]))
+
+    def step_record(self, step: int, epoch: int, totals: StepTotals, update: Update, norm: float) -> StepRecord:
+        """The log's line; all ranks call it together."""
+        seconds = time.perf_counter() - self._started
+        sent, received, server_memory, memory = self._gather_traffic()
+        return StepRecord(
+            step=step,
+            epoch=epoch,
+            loss=totals.loss_sum / max(1, totals.target_tokens),
+            target_tokens=totals.target_tokens,
+            real_tokens=totals.real_tokens,
+            padded_tokens=totals.padded_tokens,
+            tokens_per_second=totals.real_tokens / seconds,
+            grad_norm=norm,
+            clip_factor=update.clip_factor,
+            learning_rate=update.learning_rate,
+            skipped=update.skip,
+            seconds=seconds,
+            memory_bytes=memory,
+            server_memory_bytes=server_memory,
+            bytes_sent=sent,
+            bytes_received=received,
+        )
+
+    def epoch_record(self, steps: Sequence[StepRecord]) -> EpochRecord:
+        """Totals over the steps of one epoch."""
+        targets = sum(s.target_tokens for s in steps)
+        seconds, real = sum(s.seconds for s in steps), sum(s.real_tokens for s in steps)
+        return EpochRecord(
+            epoch=steps[-1].epoch,
+            step=steps[-1].step,
+            loss=sum(s.loss * s.target_tokens for s in steps) / max(1, targets),
+            grad_norm_mean=sum(s.grad_norm for s in steps) / len(steps),
+            grad_norm_max=max(s.grad_norm for s in steps),
+            target_tokens=targets,
+            real_tokens=real,
+            padded_tokens=sum(s.padded_tokens for s in steps),
+            seconds=seconds,
+            tokens_per_second=real / seconds,
+            memory_bytes=max(s.memory_bytes for s in steps),
+            server_memory_bytes=max(s.server_memory_bytes for s in steps),
+            bytes_sent=sum(s.bytes_sent for s in steps),
+            bytes_received=sum(s.bytes_received for s in steps),
+        )
+
+    def _gather_traffic(self) -> tuple[int, int, int, int]:
+        """Bytes sent and received by all ranks since the last call; largest memory of a worker and of a rank."""
+        now, before = self._middle.traffic(), self._traffic
+        self._traffic = Traffic(now.sent, now.received)
+        own = [now.sent - before.sent, now.received - before.received, now.memory_bytes, peak_memory()]
+        ranks = self._group.all_gather_ints(own)
+        return sum(r[0] for r in ranks), sum(r[1] for r in ranks), max(r[2] for r in ranks), max(r[3] for r in ranks)
+
+
+def peak_memory() -> int:
+    """Largest memory of this process so far, in bytes: the device's where CUDA is used, else resident."""
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        return int(torch.cuda.max_memory_allocated())
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
