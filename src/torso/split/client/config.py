@@ -1,0 +1,36 @@
+"""How the client reaches its body servers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torso.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitConfig:
+    """Settings of the wire; all of them may change on resume."""
+
+    servers: tuple[str, ...] = ("http://127.0.0.1:8700",)
+    """Body servers, the first that answers is used; one URL of a group is enough."""
+    clients: int = 1
+    """Client ranks on this machine."""
+    window: int = 4
+    """Micro-batches that a client rank has in flight at once."""
+    wire: Literal["safetensors", "json"] = "safetensors"
+    """How tensors travel."""
+    read_timeout_s: float = 300.0
+    """A worker that answers nothing for this long is taken for hung."""
+    patience_s: float = 600.0
+    """How long to wait for a lost server to come back before giving up."""
+
+    def __post_init__(self) -> None:
+        if not self.servers:
+            raise ConfigError("no body server is given", "Name one with --server http://HOST:PORT.")
+        for url in self.servers:
+            if not url.startswith(("http://", "https://")):
+                raise ConfigError(f"server is {url!r}", "Give a URL such as http://127.0.0.1:8700.")
+        for name in ("clients", "window", "read_timeout_s", "patience_s"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{name} is {getattr(self, name)}", "Give a number above 0.")

@@ -1,0 +1,104 @@
+"""The only seam to the network: requests out, answers or Torso's errors back."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+import httpx
+from pydantic import ValidationError
+
+from torso.errors import RefusedError, ServerError, StateLostError, TransportError
+from torso.split.protocol.codec import SAFETENSORS, decode, encode
+from torso.split.protocol.messages import Message
+from torso.split.protocol.problems import Problem
+
+Answer = TypeVar("Answer", bound=Message)
+Result = TypeVar("Result")
+
+_ERRORS: dict[str, type[ServerError]] = {
+    "never": RefusedError,
+    "later": TransportError,
+    "roll_back": StateLostError,
+}
+
+
+class Transport:
+    """Sends messages with one httpx client; counts bytes; safe to use from several threads."""
+
+    def __init__(self, client: httpx.Client, media_type: str = SAFETENSORS) -> None:
+        self._client, self._media_type = client, media_type
+        self._lock = threading.Lock()
+        self.sent = 0
+        self.received = 0
+
+    def call(self, method: str, url: str, answer: type[Answer], message: Message | None = None) -> Answer:
+        """One request. Raises TransportError, StateLostError or RefusedError."""
+        content = b"" if message is None else encode(message, self._media_type)
+        headers = {"Accept": self._media_type} | ({"Content-Type": self._media_type} if content else {})
+        try:
+            response = self._client.request(method, url, content=content, headers=headers)
+        except httpx.HTTPError as error:
+            raise TransportError(f"{method} {url} failed: {error or type(error).__name__}") from error
+        self._count(len(content), len(response.content))
+        if not response.is_success:
+            raise _problem(url, response)
+        try:
+            return decode(answer, response.content, response.headers.get("content-type", ""))
+        except (ServerError, ValidationError, ValueError) as error:
+            raise TransportError(f"{url} answered something unreadable: {error}") from error
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._client.close()
+
+    def _count(self, sent: int, received: int) -> None:
+        with self._lock:
+            self.sent += sent
+            self.received += received
+
+
+def connect(servers: tuple[str, ...], read_timeout_s: float, media_type: str = SAFETENSORS) -> Transport:
+    """A transport of its own connections. A proxy of the environment is never asked for this very machine."""
+    local = all(is_loopback(url) for url in servers)
+    timeout = httpx.Timeout(read_timeout_s, connect=10.0)
+    limits = httpx.Limits(max_connections=64, max_keepalive_connections=64)
+    return Transport(httpx.Client(timeout=timeout, limits=limits, trust_env=not local), media_type)
+
+
+def is_loopback(url: str) -> bool:
+    """Whether the URL names this machine."""
+    host = urlsplit(url).hostname or ""
+    return host == "localhost" or host == "::1" or host.startswith("127.")
+
+
+def persist(work: Callable[[], Result], patience_s: float, on_wait: Callable[[str], None] | None = None) -> Result:
+    """Repeat `work` while it raises TransportError, with growing pauses, for at most `patience_s` seconds."""
+    deadline, pause, told = time.monotonic() + patience_s, 0.1, False
+    while True:
+        try:
+            return work()
+        except TransportError as error:
+            if time.monotonic() + pause > deadline:
+                raise
+            if on_wait is not None and not told and pause > 1.0:
+                on_wait(f"waiting for the body server ({error})")
+                told = True
+        # Jitter keeps several clients of one lost server from coming back in step.
+        time.sleep(pause * random.uniform(0.8, 1.2))
+        pause = min(pause * 2.0, 5.0)
+
+
+def _problem(url: str, response: httpx.Response) -> ServerError:
+    """The error that a problem document stands for; an answer that is none comes from something in between."""
+    try:
+        problem = Problem.model_validate_json(response.content)
+    except ValidationError:
+        if response.status_code in (404, 405):
+            return RefusedError(f"{url} is no body server (HTTP {response.status_code})", "Check --server.")
+        return TransportError(f"{url} answered HTTP {response.status_code}")
+    return _ERRORS[problem.retry](problem.detail or problem.title, problem.remedy, problem.code)
