@@ -68,6 +68,11 @@ def dropout_scope(key: DropoutKey | None) -> Iterator[None]:
         _scope.reset(token)
 
 
+def dropout_active() -> bool:
+    """Whether a scope with a key surrounds the caller."""
+    return _scope.get() is not None
+
+
 def dropout(x: Tensor, p: float, site: str) -> Tensor:
     """`x` with a share `p` of its elements zeroed and the rest scaled by 1 / (1 - p); `x` itself when inactive."""
     mask = dropout_mask(x, p, site)

@@ -1,0 +1,178 @@
+"""Base weights in and out of Hugging Face's layout, read by key, so that each party loads its own tensors only.
+
+Names are Hugging Face's without the leading "transformer.". Its Conv1D weights are [in, out] on disk and [out, in] here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from torso.errors import WeightsError
+from torso.model.config import Cuts, GPT2Config
+from torso.model.names import expected_shapes, is_conv1d, layer_of
+from torso.randomness import normal
+
+Stage = TypeVar("Stage", bound=nn.Module)
+PREFIX = "transformer."
+
+
+class WeightSource(Protocol):
+    """Where base weights come from."""
+
+    @property
+    def config(self) -> GPT2Config:
+        """The model's shape."""
+
+    def tensor(self, name: str) -> Tensor:
+        """One tensor in module layout; raises WeightsError."""
+
+    def fingerprint(self, layers: range) -> str:
+        """SHA-256 of these blocks' weights, hexadecimal."""
+
+
+class FolderWeights:
+    """A folder with config.json and model.safetensors, or several of them with an index."""
+
+    def __init__(self, folder: Path) -> None:
+        self.config = GPT2Config.from_json(folder / "config.json")
+        self._folder = folder
+        self._files = _files_by_key(folder)
+        self._keys = {_plain(key): key for key in self._files}
+        self._shapes = expected_shapes(self.config)
+        unexpected = [n for n in self._keys if n not in self._shapes and not _is_ignored(n)]
+        if unexpected:
+            raise WeightsError(f"{folder} holds unexpected tensors: {_some(unexpected)}", "Is it a plain GPT-2?")
+
+    def tensor(self, name: str) -> Tensor:
+        """See WeightSource."""
+        stored = self._stored(name)
+        value = stored.t().contiguous() if is_conv1d(name) else stored
+        if tuple(value.shape) != self._shapes[name]:
+            found = f"{name} in {self._folder} has shape {tuple(value.shape)}"
+            raise WeightsError(f"{found}, expected {self._shapes[name]}", "Do config and weights belong together?")
+        return value
+
+    def fingerprint(self, layers: range) -> str:
+        """See WeightSource; of the tensors as they are on disk."""
+        digest = hashlib.sha256()
+        for name in sorted(n for n in self._shapes if layer_of(n) in layers):
+            stored = self._stored(name)
+            digest.update(f"{name} {stored.dtype} {tuple(stored.shape)}\n".encode())
+            digest.update(stored.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        return digest.hexdigest()
+
+    def has(self, layers: range) -> bool:
+        """Whether all tensors of these blocks are here."""
+        return all(name in self._keys for name in self._shapes if layer_of(name) in layers)
+
+    def check_tied_head(self) -> None:
+        """Raise WeightsError when an LM head of its own differs from the embeddings."""
+        if "lm_head.weight" in self._keys and not torch.equal(self._stored("lm_head.weight"), self._stored("wte.weight")):
+            raise WeightsError(f"{self._folder} has an LM head that is not tied", "Torso trains plain GPT-2 only.")
+
+    def _stored(self, name: str) -> Tensor:
+        if name not in self._keys:
+            raise WeightsError(f"{self._folder} lacks the tensor {name}", "Is the folder complete?")
+        key = self._keys[name]
+        with safe_open(self._files[key], framework="pt") as file:
+            tensor: Tensor = file.get_tensor(key)
+            return tensor
+
+
+class RandomWeights:
+    """GPT-2's random initialisation, a pure function of seed and name, so each party makes its own tensors only."""
+
+    def __init__(self, config: GPT2Config, seed: int) -> None:
+        self.config, self._seed = config, seed
+        self._shapes = expected_shapes(config)
+
+    def tensor(self, name: str) -> Tensor:
+        """See WeightSource."""
+        shape = self._shapes[name]
+        if name.endswith(".bias"):
+            return torch.zeros(shape)
+        if ".ln_" in f".{name}":
+            return torch.ones(shape)
+        deviation = self.config.initializer_range
+        if name.endswith("c_proj.weight"):
+            deviation /= (2 * self.config.n_layer) ** 0.5
+        return (normal(shape, "initial weights", self._seed, name) * deviation).float()
+
+    def fingerprint(self, layers: range) -> str:
+        """See WeightSource; of the recipe, for the weights follow from it."""
+        recipe = {"config": self.config.to_json(), "seed": self._seed, "layers": [layers.start, layers.stop]}
+        return hashlib.sha256(b"random 1 " + json.dumps(recipe, sort_keys=True).encode()).hexdigest()
+
+    def has(self, layers: range) -> bool:
+        """Always."""
+        return True
+
+
+def build(
+    stage: Callable[[GPT2Config, Cuts], Stage],
+    source: WeightSource,
+    cuts: Cuts,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+    config: GPT2Config | None = None,
+) -> Stage:
+    """A stage with the source's weights, frozen, reading only its own tensors.
+
+    `config` is the source's with other dropouts, say. Raises WeightsError for missing or misshapen tensors.
+    """
+    with torch.device("meta"):
+        module = stage(config or source.config, cuts)
+    state = {name: source.tensor(name).to(device=device, dtype=dtype) for name in module.state_dict()}
+    module.load_state_dict(state, assign=True)
+    return module.requires_grad_(False).eval()
+
+
+def save_folder(folder: Path, config: GPT2Config, tensors: Mapping[str, Tensor]) -> None:
+    """Write a folder in Hugging Face layout from tensors in module layout (wte once, the head stays tied)."""
+    shapes = expected_shapes(config)
+    if tensors.keys() != shapes.keys():
+        wrong = tensors.keys() ^ shapes.keys()
+        raise WeightsError(f"the tensors to save are not a whole GPT-2: {_some(sorted(wrong))}", "Give all of them.")
+    folder.mkdir(parents=True, exist_ok=True)
+    stored = {PREFIX + n: (t.t() if is_conv1d(n) else t).detach().cpu().contiguous() for n, t in tensors.items()}
+    safetensors.torch.save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(config.to_json(), indent=2) + "\n", encoding="utf-8")
+
+
+def _files_by_key(folder: Path) -> dict[str, Path]:
+    """The file that holds each key."""
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        mapping = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        return {key: folder / file for key, file in mapping.items()}
+    path = folder / "model.safetensors"
+    if not path.is_file():
+        raise WeightsError(f"{folder} has no model.safetensors", "Weights must be safetensors; pickles are not read.")
+    try:
+        with safe_open(path, framework="pt") as file:
+            return dict.fromkeys(file.keys(), path)
+    except (SafetensorError, OSError) as error:
+        raise WeightsError(f"{path} cannot be read: {error}", "Fetch it again.") from None
+
+
+def _plain(key: str) -> str:
+    return key.removeprefix(PREFIX)
+
+
+def _is_ignored(name: str) -> bool:
+    """Causal masks that old files hold as buffers, and the LM head, which is tied."""
+    return name == "lm_head.weight" or name.endswith((".attn.bias", ".attn.masked_bias"))
+
+
+def _some(names: Iterable[str]) -> str:
+    listed = list(names)
+    return ", ".join(listed[:3]) + (f" and {len(listed) - 3} more" if len(listed) > 3 else "")
