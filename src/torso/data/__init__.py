@@ -1,0 +1,1 @@
+"""Tokenizers, data sets and canonical micro-batches; knows nothing of the model."""

@@ -1,0 +1,122 @@
+"""Text to token ids, one sequence for each reference.
+
+    sequence = prompt + end token + (" " + reference) + end token
+
+The loss is taken on the reference and the last end token only. The first end token parts prompt from reference, so
+a prompt without any text is an end token alone, and every target has a token before it.
+
+Over-long text is never cut. In training and for perplexity an example of more than `max_tokens` tokens is left out,
+counted and reported. In decoding nothing may be left out, or scores would not be of the whole split: a prompt that
+leaves no room for the answer is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torso.data.corpus import Group
+from torso.data.tokenizer import Tokenizer
+from torso.errors import DataError
+
+
+@dataclass(frozen=True)
+class Example:
+    """One sequence: `prompt_ids` (its end token included), then `target_ids` (likewise).
+
+    group: position, in the split, of the group that the reference belongs to.
+    """
+
+    prompt_ids: tuple[int, ...]
+    target_ids: tuple[int, ...]
+    group: int
+
+    def __len__(self) -> int:
+        return len(self.prompt_ids) + len(self.target_ids)
+
+
+@dataclass(frozen=True)
+class EncodingReport:
+    """What encoding a split gave.
+
+    num_examples: sequences kept.
+    num_tokens: their tokens.
+    num_target_tokens: those of them that carry loss.
+    num_over_long: sequences left out for having more than max_tokens tokens.
+    longest: tokens of the longest sequence, whether kept or left out.
+    max_tokens: the limit.
+    """
+
+    num_examples: int
+    num_tokens: int
+    num_target_tokens: int
+    num_over_long: int
+    longest: int
+    max_tokens: int
+
+    def __str__(self) -> str:
+        text = f"{self.num_examples:,} examples, {self.num_tokens:,} tokens, longest {self.longest}"
+        if self.num_over_long:
+            text += f"; left out {self.num_over_long:,} of more than {self.max_tokens} tokens"
+        return text
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """The examples of a split in order, and the report."""
+
+    examples: list[Example]
+    report: EncodingReport
+
+
+def encode_split(groups: Sequence[Group], tokenizer: Tokenizer, max_tokens: int) -> Encoded:
+    """An example for each reference of each group; those of more than `max_tokens` tokens are left out.
+
+    DataError when nothing is left.
+    """
+    everything = list(_examples(groups, tokenizer))
+    examples = [example for example in everything if len(example) <= max_tokens]
+    longest = max((len(example) for example in everything), default=0)
+    if not examples:
+        raise DataError(
+            f"no example is left of {len(everything)}: the longest has {longest} tokens, at most {max_tokens} fit",
+            "Use shorter texts, or a model with more positions.",
+        )
+    report = EncodingReport(
+        num_examples=len(examples),
+        num_tokens=sum(len(example) for example in examples),
+        num_target_tokens=sum(len(example.target_ids) for example in examples),
+        num_over_long=len(everything) - len(examples),
+        longest=longest,
+        max_tokens=max_tokens,
+    )
+    return Encoded(examples, report)
+
+
+def encode_prompts(
+    groups: Sequence[Group], tokenizer: Tokenizer, max_tokens: int, max_new_tokens: int
+) -> list[list[int]]:
+    """The ids that decoding starts from, a list for each group, end token included.
+
+    DataError when a prompt and `max_new_tokens` more do not fit into `max_tokens`.
+    """
+    prompts = [ids + [tokenizer.eos_id] for ids in tokenizer.encode_all([group.prompt for group in groups])]
+    for number, (group, ids) in enumerate(zip(groups, prompts, strict=True), start=1):
+        if len(ids) + max_new_tokens > max_tokens:
+            raise DataError(
+                f"prompt {number}, {group.prompt[:60]!r}…, has {len(ids)} tokens; with {max_new_tokens} new ones"
+                f" it does not fit into the model's {max_tokens}",
+                "Shorten it, decode fewer new tokens, or use a model with more positions.",
+            )
+    return prompts
+
+
+def _examples(groups: Sequence[Group], tokenizer: Tokenizer) -> list[Example]:
+    end = (tokenizer.eos_id,)
+    prompts = tokenizer.encode_all([group.prompt for group in groups])
+    owners = [number for number, group in enumerate(groups) for _ in group.references]
+    targets = tokenizer.encode_all([f" {reference}" for group in groups for reference in group.references])
+    return [
+        Example((*prompts[owner], *end), (*target, *end), owner)
+        for owner, target in zip(owners, targets, strict=True)
+    ]
