@@ -108,7 +108,7 @@ def _score_card(run: Run, name: str, title: str, digits: int) -> str:
     value, was = score(run.after, name), score(run.before, name)
     if value is None or math.isnan(value):
         return ""
-    before = "" if was is None else f"{number(was, digits)} before fine-tuning"
+    before = "" if was is None else f"before: {number(was, digits)}"
     return card(f"{title}, {run.subset}", number(value, digits), before)
 
 

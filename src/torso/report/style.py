@@ -26,12 +26,14 @@ p.lead, .note, caption { color: var(--soft); } p.lead { margin: 0; }
 .plot { padding: 10px 12px; margin: 0; } .plot svg { width: 100%; height: auto; display: block; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { padding: 7px 14px; text-align: right; border-bottom: 1px solid var(--grid); white-space: nowrap; }
-tr:last-child td { border-bottom: 0; } th { font-weight: 600; color: var(--soft); font-size: 13px; }
+th, td { padding: 7px 11px; text-align: right; border-bottom: 1px solid var(--grid); white-space: nowrap; }
+tr:last-child td { border-bottom: 0; } 
+th { font-weight: 600; color: var(--soft); font-size: 13px; white-space: normal; vertical-align: bottom; }
 th:first-child, td:first-child { text-align: left; } td.best { color: var(--good); font-weight: 650; }
 .columns { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 430px), 1fr)); gap: 14px;
   align-items: start; }
-.columns td:last-child { text-align: left; white-space: normal; overflow-wrap: anywhere;
+.columns th:last-child, .columns td:last-child { text-align: left; }
+.columns td:last-child { white-space: normal; overflow-wrap: anywhere;
   font-family: ui-monospace, Menlo, "DejaVu Sans Mono", monospace; font-size: 13px; }
 .example { padding: 12px 16px; margin-bottom: 12px; overflow-wrap: anywhere; }
 .example .mr { font-family: ui-monospace, Menlo, "DejaVu Sans Mono", monospace; font-size: 13px;
