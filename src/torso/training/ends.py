@@ -114,7 +114,7 @@ class Ends:
         gradients = torch.autograd.grad(loss * loss_scale, [leaf, *self._tail_parameters], materialize_grads=True)
         flight.tail_gradients = gradients[1:]
         flight.result = MicroBatchResult(
-            batch.index, float(loss), int(mask.sum()), int(batch.lengths.sum()), batch.token_ids.numel()
+            batch.index, float(loss.detach()), int(mask.sum()), int(batch.lengths.sum()), batch.token_ids.numel()
         )
         return gradients[0]
 

@@ -38,8 +38,9 @@ class Transport:
 
     def call(self, method: str, url: str, answer: type[Answer], message: Message | None = None) -> Answer:
         """One request. Raises TransportError, StateLostError or RefusedError."""
-        content = b"" if message is None else encode(message, self._media_type)
-        headers = {"Accept": self._media_type} | ({"Content-Type": self._media_type} if content else {})
+        content, headers = b"", {"Accept": self._media_type}
+        if message is not None:
+            content, headers["Content-Type"] = encode(message, self._media_type)
         try:
             response = self._client.request(method, url, content=content, headers=headers)
         except httpx.HTTPError as error:
@@ -49,8 +50,8 @@ class Transport:
             raise _problem(url, response)
         try:
             return decode(answer, response.content, response.headers.get("content-type", ""))
-        except (ServerError, ValidationError, ValueError) as error:
-            raise TransportError(f"{url} answered something unreadable: {error}") from error
+        except RefusedError as error:
+            raise TransportError(f"{url} answered something unreadable: {error.message}") from error
 
     def close(self) -> None:
         """Close all connections."""

@@ -1,0 +1,1 @@
+"""The split: what crosses the wire, and its two ends."""
