@@ -1,0 +1,1 @@
+"""The body server: lends the middle blocks to jobs; sees neither tokens nor labels."""

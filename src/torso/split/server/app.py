@@ -1,0 +1,229 @@
+"""The HTTP face of a worker. Handlers only pass bytes on; decoding, computing and encoding happen in other threads."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+
+from torso.errors import RefusedError, ServerError, TransportError
+from torso.split.protocol.codec import JSON, SAFETENSORS, decode, encode
+from torso.split.protocol.messages import (
+    CommitRequest,
+    Identified,
+    Message,
+    PrepareRequest,
+)
+from torso.split.protocol.problems import PROBLEM, describe
+from torso.split.server.endpoints import Endpoints
+from torso.split.server.leader import Leader
+from torso.split.server.metrics import exposition
+from torso.split.server.worker import Worker
+
+SECRET_HEADER = "x-torso-secret"
+
+
+class WorkerApp:
+    """Routes, and the threads that do the work."""
+
+    def __init__(self, worker: Worker, leader: Leader | None) -> None:
+        self.worker, self.leader = worker, leader
+        self.endpoints = Endpoints(worker)
+        self._compute = ThreadPoolExecutor(1, thread_name_prefix="compute")
+        # Operations of the whole group; fetching state must not wait behind them, hence the second thread.
+        self._operations = ThreadPoolExecutor(2, thread_name_prefix="operations")
+        self.load = 0
+        self.requests: dict[str, int] = {}
+
+    async def read(self, request: Request) -> bytes:
+        """The body, refused while it arrives when it is too large."""
+        limit = self.worker.settings.max_body_bytes
+        chunks, size = [], 0
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > limit:
+                raise RefusedError(f"the request has more than {limit} bytes", "Use smaller micro-batches.", "too_large")
+            chunks.append(chunk)
+        return b"".join(chunks)
+
+    async def compute(self, name: str, request: Request, work: Callable[[bytes, str], Message]) -> Response:
+        """Read, then decode, compute and encode in the compute thread."""
+        return await self._run(self._compute, name, request, work)
+
+    async def operate(self, name: str, request: Request, work: Callable[[Leader, bytes, str], Message]) -> Response:
+        """The same for an operation of the whole group, on its leader."""
+        leader = self.leader
+        if leader is None:
+            raise RefusedError("this worker does not lead its group", "Ask the worker of rank 0.", "not_found")
+        return await self._run(self._operations, name, request, lambda body, kind: work(leader, body, kind))
+
+    async def group_operation(self, operation: str, request: Request) -> Response:
+        """The leader's request for this worker's share of an operation."""
+        given = request.headers.get(SECRET_HEADER, "")
+        if not hmac.compare_digest(given, self.worker.settings.secret):
+            raise RefusedError("this endpoint is for the group's own workers", "", "forbidden")
+        parameters = json.loads(request.headers.get("x-torso-parameters", "{}"))
+        body = await self.read(request)
+        loop = asyncio.get_running_loop()
+        run = self.worker.run_operation
+        answer = await loop.run_in_executor(self._operations, run, operation, parameters, body)
+        return Response(json.dumps(answer), media_type=JSON)
+
+    async def _run(
+        self, pool: ThreadPoolExecutor, name: str, request: Request, work: Callable[[bytes, str], Message]
+    ) -> Response:
+        body, kind = await self.read(request), request.headers.get("content-type", "")
+        media_type = JSON if JSON in request.headers.get("accept", "") else SAFETENSORS
+        self.requests[name] = self.requests.get(name, 0) + 1
+        self.load += 1
+        try:
+            loop = asyncio.get_running_loop()
+            data, content_type = await loop.run_in_executor(pool, lambda: encode(work(body, kind), media_type))
+        finally:
+            self.load -= 1
+        return Response(data, media_type=content_type)
+
+
+def create_app(worker: Worker, leader: Leader | None = None) -> FastAPI:
+    """The app of one worker; the leading one gets the leader too."""
+    state = WorkerApp(worker, leader)
+    app = FastAPI(lifespan=_lifespan(worker), docs_url=None, redoc_url=None, openapi_url=None)
+    app.state.torso = state
+    _add_error_handlers(app)
+    _add_health(app, state)
+    _add_job_routes(app, state)
+    _add_compute_routes(app, state)
+    app.add_api_route("/v1/group/{operation}", state.group_operation, methods=["POST"])
+    return app
+
+
+def _lifespan(worker: Worker) -> Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]:
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        task = asyncio.create_task(_housekeeping(worker))
+        yield
+        task.cancel()
+
+    return lifespan
+
+
+async def _housekeeping(worker: Worker) -> None:
+    while True:
+        await asyncio.sleep(min(30.0, worker.settings.job_timeout_s / 4))
+        worker.free_idle_jobs()
+
+
+def _add_error_handlers(app: FastAPI) -> None:
+    async def known(request: Request, error: Exception) -> Response:
+        assert isinstance(error, ServerError)
+        problem = describe(error)
+        return Response(problem.model_dump_json(), problem.status, media_type=PROBLEM)
+
+    async def missing(request: Request, error: Exception) -> Response:
+        text = f"there is no {request.method} {request.url.path}"
+        return await known(request, RefusedError(text, "See docs/protocol.md.", "not_found"))
+
+    async def unknown(request: Request, error: Exception) -> Response:
+        return await known(request, TransportError(f"internal error: {type(error).__name__}", "See the server's log."))
+
+    app.add_exception_handler(ServerError, known)
+    app.add_exception_handler(404, missing)
+    app.add_exception_handler(405, missing)
+    app.add_exception_handler(Exception, unknown)
+
+
+def _add_health(app: FastAPI, state: WorkerApp) -> None:
+    @app.get("/healthz")
+    async def healthz() -> dict[str, str]:
+        return {"status": "alive", "instance": state.worker.settings.instance}
+
+    @app.get("/readyz")
+    async def readyz() -> dict[str, str]:
+        return {"status": "ready", "instance": state.worker.settings.instance}
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        return Response(exposition(state.worker, state.load, state.requests), media_type="text/plain; version=0.0.4")
+
+    @app.get("/v1/info")
+    async def info() -> Response:
+        return Response(state.worker.info(state.load).model_dump_json(), media_type=JSON)
+
+
+def _add_job_routes(app: FastAPI, state: WorkerApp) -> None:
+    """Operations of the whole group."""
+
+    @app.post("/v1/jobs")
+    async def open_job(request: Request) -> Response:
+        return await state.operate("open", request, lambda leader, body, kind: leader.open(body, kind))
+
+    @app.post("/v1/jobs/{job}/steps/{step}/prepare")
+    async def prepare(job: str, step: int, request: Request) -> Response:
+        def work(leader: Leader, body: bytes, kind: str) -> Message:
+            return leader.prepare(job, step, decode(PrepareRequest, body, kind))
+
+        return await state.operate("prepare", request, work)
+
+    @app.post("/v1/jobs/{job}/steps/{step}/commit")
+    async def commit(job: str, step: int, request: Request) -> Response:
+        def work(leader: Leader, body: bytes, kind: str) -> Message:
+            return leader.commit(job, step, decode(CommitRequest, body, kind))
+
+        return await state.operate("commit", request, work)
+
+    @app.get("/v1/jobs/{job}/state")
+    async def fetch(job: str, step: int, generation: int, session: str, request: Request) -> Response:
+        identity = _identity(generation, session)
+        return await state.operate("state", request, lambda leader, body, kind: leader.state(job, step, identity))
+
+    @app.delete("/v1/jobs/{job}")
+    async def delete(job: str, generation: int, session: str, request: Request) -> Response:
+        identity = _identity(generation, session)
+        return await state.operate("delete", request, lambda leader, body, kind: leader.delete(job, identity))
+
+
+def _add_compute_routes(app: FastAPI, state: WorkerApp) -> None:
+    """What any worker does alone."""
+    endpoints = state.endpoints
+
+    @app.get("/v1/jobs/{job}")
+    async def status(job: str, request: Request) -> Response:
+        return await state.compute("status", request, lambda body, kind: endpoints.status(job))
+
+    def add(path: str, name: str, work: Callable[..., Message], method: str = "POST") -> None:
+        app.add_api_route(path, _handler(state, name, work), methods=[method])
+
+    micro_batch = "/v1/jobs/{job}/steps/{step}/microbatches/{index}"
+    add(f"{micro_batch}/forward", "forward", endpoints.forward)
+    add(f"{micro_batch}/backward", "backward", endpoints.backward)
+    add("/v1/jobs/{job}/inference", "inference", endpoints.infer)
+    add("/v1/jobs/{job}/generations", "open_generation", endpoints.open_generation)
+    add("/v1/jobs/{job}/generations/{generation_id}", "generate", endpoints.generate)
+    add("/v1/jobs/{job}/generations/{generation_id}", "close_generation", endpoints.close_generation, "DELETE")
+
+
+def _handler(
+    state: WorkerApp, name: str, work: Callable[..., Message]
+) -> Callable[[Request], Awaitable[Response]]:
+    async def handle(request: Request) -> Response:
+        path: dict[str, Any] = {k: _number(v) if k in ("step", "index") else v for k, v in request.path_params.items()}
+        return await state.compute(name, request, lambda body, kind: work(body=body, kind=kind, **path))
+
+    return handle
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise RefusedError(f"{text[:40]!r} in the path is no number", "See docs/protocol.md.", "bad_message")
+    return int(text)
+
+
+def _identity(generation: int, session: str) -> Identified:
+    body = json.dumps({"generation": generation, "session": session}).encode()
+    return decode(Identified, body, JSON)

@@ -1,0 +1,65 @@
+"""A worker's process: `python -m torso.split.server.rank SETTINGS.json`, started by the agent of `torso serve`."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from pathlib import Path
+
+import uvicorn
+
+from torso.errors import AddressInUseError
+from torso.parallel.arithmetic import set_threads
+from torso.parallel.group import Group
+from torso.parallel.lifetime import die_with_parent
+from torso.split.server.app import create_app
+from torso.split.server.config import ServerSettings
+from torso.split.server.leader import Leader, Member
+from torso.split.server.members import HttpMember
+from torso.split.server.worker import Worker
+
+
+def main(path: str) -> None:
+    """Serve until told to stop."""
+    die_with_parent()
+    settings = ServerSettings.read(Path(path))
+    set_threads(settings.threads)
+    rank = int(os.environ.get("RANK", "0"))
+    # Listening before the group forms: the leader may call its peers as soon as it exists.
+    listener = listen(settings.host, settings.port + rank)
+    group = Group.from_environment(settings.group_timeout_s) if settings.workers > 1 else Group.solo()
+    worker = Worker(settings, group)
+    app = create_app(worker, make_leader(worker) if rank == 0 else None)
+    config = uvicorn.Config(
+        app, log_level="warning", timeout_graceful_shutdown=3, timeout_keep_alive=600, access_log=False
+    )
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+def make_leader(worker: Worker) -> Leader:
+    """Rank 0's leader, with its peers at the ports after its own."""
+    s = worker.settings
+    host = "127.0.0.1" if s.host in ("0.0.0.0", "::") else s.host
+    members: list[Member] = [worker]
+    members += [
+        HttpMember(f"http://{host}:{s.port + rank}", s.secret, s.group_timeout_s * 2) for rank in range(1, s.workers)
+    ]
+    return Leader(worker, members)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; raises AddressInUseError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        raise AddressInUseError(f"{host}:{port} cannot be listened at: {error.strerror}", "Choose another --port.") from None
+    listener.listen(1024)
+    return listener
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
