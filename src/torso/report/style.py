@@ -32,6 +32,7 @@ th { font-weight: 600; color: var(--soft); font-size: 13px; white-space: normal;
 th:first-child, td:first-child { text-align: left; } td.best { color: var(--good); font-weight: 650; }
 .columns { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 430px), 1fr)); gap: 14px;
   align-items: start; }
+.columns > div { min-width: 0; }
 .columns th:last-child, .columns td:last-child { text-align: left; }
 .columns td:last-child { white-space: normal; overflow-wrap: anywhere;
   font-family: ui-monospace, Menlo, "DejaVu Sans Mono", monospace; font-size: 13px; }

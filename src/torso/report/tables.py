@@ -70,9 +70,8 @@ def exponential(loss: float) -> float:
 
 def score_table(before: Evaluation | None, after: Evaluation | None) -> str:
     """Each score of the base model beside the adapted one's."""
-    rows = []
-    for name in score_names(before, after):
-        rows.append((label(name), _score(before, name), _score(after, name)))
+    names = score_names(before, after)
+    rows = [(label(name), _score(before, name), _score(after, name)) for name in names]
     return table(("score", "before fine-tuning", "after"), rows)
 
 
