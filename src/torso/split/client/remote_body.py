@@ -58,14 +58,13 @@ class RemoteBody:
         transport: Transport,
         group: Group,
         raise_generation: Callable[[], int],
-        parameter_names: Callable[[Checkpoint], list[str]],
         window: int = 4,
         patience_s: float = 600.0,
         on_message: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._job, self._spec, self._servers = job, spec, servers
         self._transport, self._group, self._patience_s = transport, group, patience_s
-        self._raise_generation, self._parameter_names = raise_generation, parameter_names
+        self._raise_generation = raise_generation
         self._on_message = on_message
         self._pool = ThreadPoolExecutor(window, thread_name_prefix="wire")
         self._session = _Session(0, "", [])
@@ -139,7 +138,7 @@ class RemoteBody:
     def _open_once(self, checkpoint: Checkpoint | None, generation: int, session: str) -> dict[str, Any]:
         workers = find(self._transport, self._servers, self._spec)
         step = checkpoint.step if checkpoint else 0
-        state = checkpoint.select(self._parameter_names(checkpoint)) if checkpoint else {}
+        state = checkpoint.select(_body_names(checkpoint, self._spec)) if checkpoint else {}
         expected = fingerprint(state, step) if checkpoint else None
         request = self._spec.open_request(self._job, generation, session, step, state, expected)
         answer = self._transport.call("POST", f"{workers[0]}/v1/jobs", OpenAnswer, request)
@@ -176,3 +175,9 @@ class RemoteBody:
 
     def _ask(self, url: str, answer: Any, message: Any) -> Any:
         return persist(lambda: self._transport.call("POST", url, answer, message), STEP_PATIENCE_S)
+
+
+def _body_names(checkpoint: Checkpoint, spec: JobSpec) -> list[str]:
+    """Trainable parameters of the body's layers in a whole checkpoint."""
+    prefixes = tuple(f"adapter:h.{layer}." for layer in spec.cuts.body)
+    return [key.removeprefix("adapter:") for key in checkpoint.state if key.startswith(prefixes)]

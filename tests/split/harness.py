@@ -1,0 +1,280 @@
+"""Workers and client ranks as threads of one process, over real sockets on free ports."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import uvicorn
+
+from torso.adapters.config import AdapterConfig
+from torso.adapters.inject import inject
+from torso.data.encoding import Example
+from torso.data.micro_batches import BatchPlan
+from torso.model.blocks import ATTENTION
+from torso.model.config import Cuts, GPT2Config
+from torso.model.stages import Body, Head, Tail
+from torso.model.weights import RandomWeights, build, save_folder
+from torso.parallel.arithmetic import describe
+from torso.parallel.group import Group
+from torso.records import EpochRecord, StepRecord
+from torso.split.client.job import JobSpec
+from torso.split.client.remote_body import RemoteBody
+from torso.split.client.transport import connect
+from torso.split.server.app import create_app
+from torso.split.server.config import ServerSettings
+from torso.split.server.leader import Leader, Member
+from torso.split.server.members import HttpMember
+from torso.split.server.worker import Worker
+from torso.training import checkpoint as checkpoints
+from torso.training.body import BodyExecution, LocalBody, Middle
+from torso.training.config import OptimizerConfig, ScheduleConfig, TrainingConfig
+from torso.training.ends import Ends
+from torso.training.loop import Trainer
+from torso.training.part import TrainablePart
+from torso.training.run_directory import MetricsLog, RunDirectory
+
+CONFIG = GPT2Config(vocab_size=61, n_positions=32, n_embd=16, n_layer=4, n_head=2)
+CUTS = Cuts(1, 3, 4)
+SEED = 5
+
+
+def base_folder(path: Path) -> Path:
+    """A tiny random GPT-2 on disk."""
+    source = RandomWeights(CONFIG, SEED)
+    whole = build(lambda config, cuts: _whole(config), source, CUTS)
+    save_folder(path, CONFIG, dict(whole.state_dict()))
+    return path
+
+
+def _whole(config: GPT2Config) -> torch.nn.Module:
+    from torso.model.stages import GPT2
+
+    return GPT2(config)
+
+
+def examples(count: int = 22) -> list[Example]:
+    """Sequences of different lengths."""
+    return [
+        Example(
+            prompt_ids=tuple((7 * i + j) % 60 for j in range(3 + i % 5)),
+            target_ids=tuple((11 * i + 3 * j) % 60 for j in range(2 + i % 7)),
+            group=i,
+        )
+        for i in range(count)
+    ]
+
+
+def free_ports(count: int) -> int:
+    """First of `count` consecutive free ports."""
+    for _ in range(100):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            first = probe.getsockname()[1]
+        with contextlib.ExitStack() as stack:
+            try:
+                for port in range(first, first + count):
+                    stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return int(first)
+    raise RuntimeError("no free ports")
+
+
+class Servers:
+    """A group of workers, each with its own HTTP server, in threads."""
+
+    def __init__(self, model: Path | str, workers: int, **settings: Any) -> None:
+        self.settings = ServerSettings(
+            model=str(model),
+            instance="feedc0de",
+            secret="s",
+            head_cut=settings.pop("head_cut", CUTS.head_cut),
+            tail_cut=settings.pop("tail_cut", CUTS.tail_cut),
+            port=free_ports(workers),
+            workers=workers,
+            **settings,
+        )
+        self.url = f"http://127.0.0.1:{self.settings.port}"
+        self.workers: list[Worker] = []
+        self._servers: list[uvicorn.Server] = []
+        self._threads: list[threading.Thread] = []
+
+    def __enter__(self) -> Servers:
+        store, made = dist.HashStore(), dict[int, Worker]()
+
+        def make(rank: int) -> None:
+            count = self.settings.workers
+            group = Group.local(store, rank, count, 10.0) if count > 1 else Group.solo()
+            made[rank] = Worker(self.settings, group, on_broken_group=lambda: None)
+
+        _in_threads(self.settings.workers, make)
+        self.workers = [made[rank] for rank in range(self.settings.workers)]
+        for rank, worker in enumerate(self.workers):
+            self._serve(worker, rank)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for server in self._servers:
+            server.should_exit = True
+        for thread in self._threads:
+            thread.join(10)
+
+    def _serve(self, worker: Worker, rank: int) -> None:
+        members: list[Member] = [worker]
+        ports = range(self.settings.port + 1, self.settings.port + self.settings.workers)
+        members += [HttpMember(f"http://127.0.0.1:{port}", "s", 20.0) for port in ports]
+        app = create_app(worker, Leader(worker, members) if rank == 0 else None)
+        config = uvicorn.Config(app, port=self.settings.port + rank, log_level="warning")
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, daemon=True)
+        thread.start()
+        while not server.started:
+            time.sleep(0.01)
+        self._servers.append(server)
+        self._threads.append(thread)
+
+
+def _in_threads(count: int, work: Callable[[int], Any]) -> list[Any]:
+    """Results of `work(rank)` in `count` threads; the first error is raised."""
+    results: list[Any] = [None] * count
+    errors: list[BaseException] = []
+
+    def run(rank: int) -> None:
+        try:
+            results[rank] = work(rank)
+        except BaseException as error:  # handed to the test's own thread
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return results
+
+
+class Quiet:
+    """A listener that remembers messages."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def on_step(self, record: StepRecord, last_step: int) -> None:
+        """Nothing."""
+
+    def on_epoch(self, record: EpochRecord) -> None:
+        """Nothing."""
+
+    def on_message(self, text: str) -> None:
+        """Kept."""
+        self.messages.append(text)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What a small run is like."""
+
+    folder: Path
+    adapter: AdapterConfig = AdapterConfig(kind="dora", lora_rank=2, alpha=4.0)
+    dropout: float = 0.0
+    clients: int = 1
+    servers: tuple[str, ...] = ()
+    wire: str = "safetensors"
+    training: TrainingConfig = TrainingConfig(global_batch_size=8, micro_batch_size=2, seed=3, checkpoint_every_steps=2)
+    optimizer: OptimizerConfig = OptimizerConfig(weight_decay=0.01)
+
+    def spec(self) -> JobSpec:
+        """The body's job."""
+        return JobSpec(
+            cuts=CUTS,
+            base_fingerprint=None,
+            adapter=self.adapter,
+            optimizer=self.optimizer,
+            dtype="fp32",
+            seed=self.training.seed,
+            dropout=(self.dropout,) * 3,
+            arithmetic=describe(torch.device("cpu"), "fp32", ATTENTION),
+        )
+
+    def trainer(self, run: RunDirectory, group: Group, listener: Quiet, stop: Callable[[], bool]) -> Trainer:
+        """One rank's trainer: split where servers are given, else whole."""
+        config = dataclasses.replace(
+            CONFIG, embd_pdrop=self.dropout, attn_pdrop=self.dropout, resid_pdrop=self.dropout
+        )
+        source, seed = RandomWeights(CONFIG, SEED), self.training.seed
+        head = build(Head, source, CUTS, config=config)
+        tail = build(Tail, source, CUTS, config=config)
+        parameters = inject(head, self.adapter, seed) | inject(tail, self.adapter, seed)
+        part = TrainablePart(parameters, self.optimizer)
+        return Trainer(
+            ends=Ends(head, tail, part, seed, torch.device("cpu")),
+            middle=self._remote(run, group) if self.servers else self._local(group, config),
+            plan=BatchPlan(examples(), seed, self.training.global_batch_size, self.training.micro_batch_size),
+            training=self.training,
+            schedule=ScheduleConfig(learning_rate=0.01, warmup_steps=2),
+            group=group,
+            run=run,
+            info={},
+            listener=listener,
+            stop_requested=stop,
+        )
+
+    def _local(self, group: Group, config: GPT2Config) -> Middle:
+        body = build(Body, RandomWeights(CONFIG, SEED), CUTS, config=config)
+        part = TrainablePart(inject(body, self.adapter, self.training.seed), self.optimizer)
+        return LocalBody(BodyExecution(body, part, self.training.seed), group)
+
+    def _remote(self, run: RunDirectory, group: Group) -> Middle:
+        return RemoteBody(
+            job=run.state.job,
+            spec=self.spec(),
+            servers=self.servers,
+            transport=connect(self.servers, 20.0, self._media_type()),
+            group=group,
+            raise_generation=run.raise_generation,
+            patience_s=20.0,
+        )
+
+    def _media_type(self) -> str:
+        return "application/json" if self.wire == "json" else "application/vnd.safetensors"
+
+    def train(self, last_step: int, listener: Quiet | None = None, stop: Callable[[], bool] = lambda: False) -> None:
+        """Create the run where there is none, and train it up to a step."""
+        if not (self.folder / "run.json").exists():
+            RunDirectory.create(self.folder, "", 1)
+        run, store = RunDirectory(self.folder), dist.HashStore()
+
+        def work(rank: int) -> None:
+            group = Group.local(store, rank, self.clients, 20.0) if self.clients > 1 else Group.solo()
+            self.trainer(run, group, listener or Quiet(), stop).run(last_step)
+
+        _in_threads(self.clients, work)
+
+    def digest(self) -> str:
+        """Of the newest checkpoint."""
+        newest = checkpoints.load_newest(self.folder / "checkpoints")
+        assert newest is not None
+        return newest.digest()
+
+    def curve(self) -> list[tuple[int, float, float]]:
+        """(step, loss, gradient norm) of each logged step."""
+        records = [r for r in MetricsLog(self.folder).read() if isinstance(r, StepRecord)]
+        return [(r.step, r.loss, r.grad_norm) for r in records]
+
+
+@contextlib.contextmanager
+def serving(model: Path | str, workers: int, **settings: Any) -> Iterator[Servers]:
+    """Shorthand."""
+    with Servers(model, workers, **settings) as servers:
+        yield servers
