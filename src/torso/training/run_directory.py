@@ -44,9 +44,7 @@ class RunDirectory:
     @classmethod
     def create(cls, path: Path, config_toml: str, epochs: int) -> RunDirectory:
         """A new run; raises RunDirectoryError when the directory holds anything already."""
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            what = "already holds a run" if (path / "run.json").exists() else "is not empty"
-            raise RunDirectoryError(f"{path} {what}", "Choose another --run-dir, or go on with `torso resume`.")
+        cls.check_unused(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
             replace_atomically(path / "config.toml", config_toml.encode())
@@ -55,6 +53,13 @@ class RunDirectory:
         except OSError as error:
             raise RunDirectoryError(f"{path} cannot be made: {error}", "Choose another --run-dir.") from error
         return cls(path)
+
+    @staticmethod
+    def check_unused(path: Path) -> None:
+        """Raise RunDirectoryError unless a run can be created here."""
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            what = "already holds a run" if (path / "run.json").exists() else "is not empty"
+            raise RunDirectoryError(f"{path} {what}", "Choose another --run-dir, or go on with `torso resume`.")
 
     @property
     def checkpoints(self) -> Path:

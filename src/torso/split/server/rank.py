@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from pathlib import Path
 
 import uvicorn
 
-from torso.errors import AddressInUseError
 from torso.parallel.arithmetic import set_threads
 from torso.parallel.group import Group
 from torso.parallel.lifetime import die_with_parent
+from torso.parallel.ports import listen
 from torso.split.server.app import create_app
 from torso.split.server.config import ServerSettings
 from torso.split.server.leader import Leader, Member
@@ -28,6 +27,7 @@ def main(path: str) -> None:
     rank = int(os.environ.get("RANK", "0"))
     # Listening before the group forms: the leader may call its peers as soon as it exists.
     listener = listen(settings.host, settings.port + rank)
+    listener.listen(1024)
     group = Group.from_environment(settings.group_timeout_s) if settings.workers > 1 else Group.solo()
     worker = Worker(settings, group)
     app = create_app(worker, make_leader(worker) if rank == 0 else None)
@@ -46,19 +46,6 @@ def make_leader(worker: Worker) -> Leader:
         HttpMember(f"http://{host}:{s.port + rank}", s.secret, s.group_timeout_s * 2) for rank in range(1, s.workers)
     ]
     return Leader(worker, members)
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; raises AddressInUseError."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        raise AddressInUseError(f"{host}:{port} cannot be listened at: {error.strerror}", "Choose another --port.") from None
-    listener.listen(1024)
-    return listener
 
 
 if __name__ == "__main__":

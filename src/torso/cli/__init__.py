@@ -1,0 +1,1 @@
+"""The command line: assembles the rooms; one file a command."""

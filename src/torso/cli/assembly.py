@@ -1,0 +1,208 @@
+"""From a run's settings to the objects that train or evaluate it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from torso.adapters.inject import inject
+from torso.config import RunConfig
+from torso.data.corpus import Corpus
+from torso.data.encoding import Encoded, encode_split
+from torso.data.micro_batches import BatchPlan
+from torso.data.sources import load
+from torso.data.tokenizer import Tokenizer
+from torso.errors import ConfigError
+from torso.model.blocks import ATTENTION
+from torso.model.config import Cuts, GPT2Config
+from torso.model.hub import open_source, tokenizer_folder
+from torso.model.stages import Body, Head, Tail
+from torso.model.weights import FolderWeights, RandomWeights, build
+from torso.parallel.arithmetic import DTYPES, describe, native_dtype, set_threads
+from torso.parallel.group import Group
+from torso.split.client.job import JobSpec
+from torso.split.client.remote_body import RemoteBody
+from torso.split.client.transport import Transport, connect
+from torso.split.protocol.codec import JSON, SAFETENSORS
+from torso.training.body import BodyExecution, LocalBody, Middle
+from torso.training.ends import Ends
+from torso.training.part import TrainablePart
+from torso.training.run_directory import RunDirectory
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """Builds what a run needs, each thing once; light until something is asked for."""
+
+    config: RunConfig
+    local_rank: int = 0
+
+    @cached_property
+    def source(self) -> FolderWeights | RandomWeights:
+        """The base weights."""
+        return open_source(self.config.model, self.config.init, self.config.base_seed)
+
+    @cached_property
+    def model_config(self) -> GPT2Config:
+        """The model's shape, with the dropouts that the run asks for."""
+        p = self.config.dropout
+        return dataclasses.replace(self.source.config, embd_pdrop=p, attn_pdrop=p, resid_pdrop=p)
+
+    @cached_property
+    def cuts(self) -> Cuts:
+        """Where the model is cut; checked for a split."""
+        cuts = self.config.cuts(self.source.config.n_layer)
+        if self.config.strategy == "split" and cuts.head_cut < 1:
+            raise ConfigError("head_cut is 0 with strategy split", "Plain embeddings would cross the wire; give 1 or more.")
+        return cuts
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The model's, or the one that was asked for; its vocabulary must fit."""
+        tokenizer = Tokenizer(self.config.tokenizer or tokenizer_folder(self.config.model))
+        if tokenizer.vocab_size > self.source.config.vocab_size:
+            raise ConfigError(
+                f"the tokenizer has {tokenizer.vocab_size} tokens, the model {self.source.config.vocab_size}",
+                "Give the tokenizer that belongs to the model with --tokenizer.",
+            )
+        return tokenizer
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        """The data set."""
+        return load(self.config.data)
+
+    @cached_property
+    def max_tokens(self) -> int:
+        """Longest example."""
+        positions = self.source.config.n_positions
+        longest = self.config.max_tokens or positions
+        if longest > positions:
+            raise ConfigError(f"max_tokens is {longest}, the model has {positions} positions", f"Give at most {positions}.")
+        return longest
+
+    @cached_property
+    def encoded(self) -> Encoded:
+        """The training examples."""
+        return encode_split(self.corpus.split("train"), self.tokenizer, self.max_tokens)
+
+    @cached_property
+    def plan(self) -> BatchPlan:
+        """The canonical micro-batches."""
+        c = self.config
+        return BatchPlan(self.encoded.examples[: c.max_examples], c.seed, c.global_batch_size, c.micro_batch_size)
+
+    @cached_property
+    def device(self) -> torch.device:
+        """Where this rank computes."""
+        return choose_device(self.config.device, self.local_rank)
+
+    @cached_property
+    def dtype(self) -> str:
+        """What is computed in."""
+        return native_dtype(self.device) if self.config.dtype == "auto" else self.config.dtype
+
+    @property
+    def arithmetic(self) -> dict[str, str]:
+        """Call `use_threads` first."""
+        return describe(self.device, self.dtype, ATTENTION)
+
+    def use_threads(self) -> None:
+        """Set the number of intra-op threads that this run computes with."""
+        set_threads(num_threads(self.config))
+
+    @cached_property
+    def ends(self) -> Ends:
+        """Head and tail with their adapters."""
+        head = build(Head, self.source, self.cuts, DTYPES[self.dtype], self.device, self.model_config)
+        tail = build(Tail, self.source, self.cuts, DTYPES[self.dtype], self.device, self.model_config)
+        adapter, seed = self.config.adapter_config, self.config.seed
+        part = TrainablePart(inject(head, adapter, seed) | inject(tail, adapter, seed), self.config.optimizer)
+        return Ends(head, tail, part, seed, self.device)
+
+    @cached_property
+    def local_body(self) -> BodyExecution:
+        """The body with its adapters, at home."""
+        body = build(Body, self.source, self.cuts, DTYPES[self.dtype], self.device, self.model_config)
+        parameters = inject(body, self.config.adapter_config, self.config.seed)
+        return BodyExecution(body, TrainablePart(parameters, self.config.optimizer), self.config.seed)
+
+    def middle(self, run: RunDirectory, group: Group, on_message: Callable[[str], None]) -> Middle:
+        """The body at home or on a server, for training."""
+        if self.config.strategy == "single":
+            return LocalBody(self.local_body, group)
+        return RemoteBody(
+            job=run.state.job,
+            spec=self.job_spec,
+            servers=self.config.server,
+            transport=self.transport(),
+            group=group,
+            raise_generation=run.raise_generation,
+            window=self.config.window,
+            patience_s=self.config.patience_s,
+            on_message=on_message,
+        )
+
+    @property
+    def job_spec(self) -> JobSpec:
+        """What a server is asked to hold."""
+        known = self.source.has(self.cuts.body)
+        return JobSpec(
+            cuts=self.cuts,
+            base_fingerprint=self.source.fingerprint(self.cuts.body) if known else None,
+            adapter=self.config.adapter_config,
+            optimizer=self.config.optimizer,
+            dtype=self.dtype,
+            seed=self.config.seed,
+            dropout=(self.config.dropout,) * 3,
+            arithmetic=self.arithmetic,
+            allow_inexact=self.config.allow_inexact,
+        )
+
+    def transport(self) -> Transport:
+        """Connections to the servers."""
+        media_type = JSON if self.config.wire == "json" else SAFETENSORS
+        return connect(self.config.server, self.config.read_timeout_s, media_type)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What a checkpoint says of the run that it belongs to."""
+        return {
+            "data": self.corpus.fingerprint,
+            "plan": self.plan.fingerprint,
+            "tokenizer": self.tokenizer.fingerprint,
+            "ends": _ends_fingerprint(self),
+            "arithmetic": self.arithmetic,
+        }
+
+
+def _ends_fingerprint(assembly: Assembly) -> str:
+    head, tail = assembly.cuts.head, assembly.cuts.tail
+    return f"{assembly.source.fingerprint(head)[:32]}{assembly.source.fingerprint(tail)[:32]}"
+
+
+def num_threads(config: RunConfig) -> int:
+    """All cores for a single process, 1 where several share a machine, or what was asked for."""
+    if config.threads is not None:
+        return config.threads
+    return 1 if config.strategy == "split" else (os.cpu_count() or 1)
+
+
+def choose_device(name: str, local_rank: int) -> torch.device:
+    """The device of a rank: GPUs in order where there are some. Raises ConfigError."""
+    if name == "auto":
+        count = torch.cuda.device_count()
+        return torch.device("cuda", local_rank % count) if count else torch.device("cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"device is {name!r}", "Give cpu, cuda, cuda:1 or auto.") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"device is {name!r}, but this machine has no usable GPU", "Give --device cpu.")
+    return device

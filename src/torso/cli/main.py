@@ -1,0 +1,61 @@
+"""`torso COMMAND …`: finds the command's file, and turns errors into one line and an exit code."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+import torso
+from torso.errors import TorsoError
+
+COMMANDS = {
+    "serve": "lend the middle blocks of a model to training runs",
+    "train": "train an adapter, whole or split",
+    "resume": "go on with a run to its recorded target",
+    "evaluate": "perplexity, decoding and scores of a run",
+    "generate": "text for one input",
+    "digest": "one hash of a run's adapters, optimizer and step",
+    "report": "one HTML page of a run",
+    "demo": "the main job on this machine, with its checks",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code: 0 done, 1 failed while running, 2 the request was wrong."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help"):
+        print(_usage())
+        return 0 if words else 2
+    if words[0] in ("-V", "--version"):
+        print(f"torso {torso.__version__}")
+        return 0
+    if words[0] not in COMMANDS:
+        print(f"torso: error: no command is called {words[0]!r}. Choose among {', '.join(COMMANDS)}.", file=sys.stderr)
+        return 2
+    return _run(words[0], words[1:])
+
+
+def _run(command: str, arguments: list[str]) -> int:
+    try:
+        module = importlib.import_module(f"torso.cli.{command}")
+        return int(module.main(arguments) or 0)
+    except TorsoError as error:
+        print(f"torso: error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("torso: stopped", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 1
+
+
+def _usage() -> str:
+    lines = ["usage: torso COMMAND [options]", "", "Split fine-tuning of GPT-2.", ""]
+    lines += [f"  {name:10s} {text}" for name, text in COMMANDS.items()]
+    return "\n".join([*lines, "", "`torso COMMAND --help` lists a command's options."])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

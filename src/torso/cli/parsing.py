@@ -1,0 +1,59 @@
+"""Flags and settings files, read into one of the config classes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import tyro
+
+from torso.config import read_settings
+from torso.errors import ConfigError
+
+Arguments = TypeVar("Arguments")
+
+
+def parse(cls: type[Arguments], command: str, arguments: Sequence[str], default: Arguments | None = None) -> Arguments:
+    """Flags into `cls`; a file named by --config comes first, flags override it. Exits with 2 on unknown flags."""
+    words = list(arguments)
+    path = take_option(words, "--config")
+    if path is not None:
+        settings = read_settings(Path(path), cls)
+        if default is None:
+            default = _build(cls, settings)
+    extra: dict[str, Any] = {} if default is None else {"default": default}
+    # required arguments are positional
+    markers = (tyro.conf.PositionalRequiredArgs,)
+    result: Arguments = tyro.cli(cls, prog=f"torso {command}", args=words, config=markers, **extra)
+    return result
+
+
+def _build(cls: type[Arguments], settings: dict[str, Any]) -> Arguments:
+    try:
+        return cls(**settings)
+    except TypeError as error:
+        raise ConfigError(f"the --config file has a value of a wrong kind: {error}", "See --help.") from None
+
+
+def take_option(words: list[str], name: str) -> str | None:
+    """Remove `name VALUE` or `name=VALUE` from the words; returns the value."""
+    for place, word in enumerate(words):
+        if word.startswith(f"{name}="):
+            del words[place]
+            return word[len(name) + 1 :]
+        if word == name:
+            if place + 1 == len(words):
+                raise ConfigError(f"{name} needs a value", f"Write {name} VALUE.")
+            value = words[place + 1]
+            del words[place : place + 2]
+            return value
+    return None
+
+
+def take_flag(words: list[str], name: str) -> bool:
+    """Remove a bare flag from the words; returns whether it was there."""
+    if name in words:
+        words.remove(name)
+        return True
+    return False

@@ -1,0 +1,132 @@
+"""`torso serve`: a group of body workers on this machine."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from torso.cli.parsing import parse
+from torso.errors import ConfigError
+from torso.split.server.config import ServerSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeArguments:
+    """Lend the middle blocks of a model."""
+
+    model: str = "mini"
+    """mini, gpt2, gpt2-medium, gpt2-large, gpt2-xl, or a folder in Hugging Face layout."""
+    init: Literal["pretrained", "random"] = "pretrained"
+    """Whether the base weights are read or drawn."""
+    base_seed: int = 0
+    """Seed of random base weights."""
+    layers: str | None = None
+    """First and last-plus-one block, e.g. 2:10. Default: all but two at either end."""
+    workers: int = 1
+    """Worker processes; worker r listens at port + r."""
+    host: str = "127.0.0.1"
+    """Address to listen at."""
+    port: int = 8700
+    """Port of worker 0."""
+    device: tuple[str, ...] = ("auto",)
+    """Devices by rank, used in turn; auto takes the GPUs in order, or the CPU."""
+    threads: int | None = None
+    """Intra-op threads of each worker on a CPU. Default: 1, as for split clients."""
+    job_timeout_s: float = 1800.0
+    """A job not heard from for this long gives its memory back."""
+    max_body_bytes: int = 1 << 30
+    """Largest request."""
+    group_timeout_s: float = 60.0
+    """A collective among the workers that takes longer has failed."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Check, start the workers, say when they are ready, and wait."""
+    options = parse(ServeArguments, "serve", arguments)
+    from torso.parallel.launch import launch
+    from torso.parallel.ports import check_free
+
+    settings = _settings(options)
+    check_free(settings.host, settings.port, settings.workers)
+    with tempfile.TemporaryDirectory(prefix="torso-serve-") as folder:
+        path = Path(folder) / "settings.json"
+        settings.write(path)
+        threading.Thread(target=_announce, args=(settings,), daemon=True).start()
+        try:
+            launch(
+                "torso.split.server.rank", [str(path)], num_ranks=settings.workers, threads=settings.threads
+            )
+        except KeyboardInterrupt:
+            print("torso: the body server has stopped", file=sys.stderr)
+    return 0
+
+
+def _settings(options: ServeArguments) -> ServerSettings:
+    from torso.cli.assembly import choose_device
+    from torso.model.hub import open_source
+
+    source = open_source(options.model, options.init, options.base_seed)
+    head_cut, tail_cut = parse_layers(options.layers, source.config.n_layer)
+    source.tensor(f"h.{head_cut}.ln_1.bias")
+    names = options.device if options.device != ("auto",) else ("auto",) * options.workers
+    return ServerSettings(
+        model=options.model,
+        instance=secrets.token_hex(8),
+        secret=secrets.token_hex(16),
+        init=options.init,
+        seed=options.base_seed,
+        head_cut=head_cut,
+        tail_cut=tail_cut,
+        host=options.host,
+        port=options.port,
+        workers=options.workers,
+        devices=tuple(str(choose_device(name, rank)) for rank, name in enumerate(names)),
+        threads=options.threads or 1,
+        job_timeout_s=options.job_timeout_s,
+        max_body_bytes=options.max_body_bytes,
+        group_timeout_s=options.group_timeout_s,
+    )
+
+
+def parse_layers(text: str | None, n_layer: int) -> tuple[int, int]:
+    """ "2:10" to (2, 10); raises ConfigError. A server lends at least one block and never the first."""
+    from torso.model.config import Cuts
+
+    if text is None:
+        cuts = Cuts.default(n_layer)
+        return cuts.head_cut, cuts.tail_cut
+    first, colon, last = text.partition(":")
+    if not (colon and first.isdigit() and last.isdigit()):
+        raise ConfigError(f"layers is {text!r}", "Write first:last, e.g. 2:10 for blocks 2 to 9.")
+    cuts = Cuts(int(first), int(last), n_layer)
+    if cuts.head_cut < 1 or not cuts.body:
+        raise ConfigError(f"layers is {text!r}", "A server lends at least one block, and never block 0.")
+    return cuts.head_cut, cuts.tail_cut
+
+
+def _announce(settings: ServerSettings) -> None:
+    """Say once that all workers of this very launch answer; an older server at the port would not do."""
+    import httpx
+
+    host = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else settings.host
+    urls = [f"http://{host}:{settings.port + rank}" for rank in range(settings.workers)]
+    waiting = list(urls)
+    while waiting:
+        try:
+            answer = httpx.get(f"{waiting[0]}/readyz", timeout=5.0, trust_env=False)
+            if answer.json().get("instance") == settings.instance:
+                waiting.pop(0)
+                continue
+        except (httpx.HTTPError, ValueError):
+            pass
+        time.sleep(0.1)
+    layers = f"blocks {settings.head_cut} to {settings.tail_cut - 1} of {settings.model}"
+    print(f"ready: {layers}, {settings.workers} workers at {' '.join(urls)} (process {os.getpid()})", flush=True)

@@ -1,0 +1,39 @@
+"""`torso train`: a new run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from torso.cli.assembly import Assembly
+from torso.cli.parsing import parse, take_option
+from torso.config import RunConfig
+from torso.training.run_directory import RunDirectory
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Check, create the run, train, evaluate, report."""
+    words = list(arguments)
+    path = take_option(words, "--run-dir")
+    config = parse(RunConfig, "train [--run-dir DIR] [--config FILE]", words)
+    from torso.cli.training_run import check, finish, run_ranks
+
+    folder = Path(path) if path else next_folder(Path("runs"))
+    assembly = Assembly(config)
+    RunDirectory.check_unused(folder)
+    check(assembly)
+    run = RunDirectory.create(folder, config.to_toml(), config.epochs)
+    print(f"run: {run.path}", file=sys.stderr)
+    with run.lock():
+        run_ranks(config, run)
+        finish(config, run)
+    return 0
+
+
+def next_folder(parent: Path) -> Path:
+    """The first of run-001, run-002, … that is not there."""
+    number = 1
+    while (parent / f"run-{number:03d}").exists():
+        number += 1
+    return parent / f"run-{number:03d}"

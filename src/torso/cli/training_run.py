@@ -1,0 +1,78 @@
+"""What `train` and `resume` have in common: checks before ranks start, the ranks, and the end."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from typing import Any
+
+from torso.cli.assembly import Assembly, num_threads
+from torso.config import RunConfig
+from torso.errors import Interrupted, RunDirectoryError
+from torso.parallel.arithmetic import differences
+from torso.split.client.servers import check_before_start
+from torso.training import checkpoint as checkpoints
+from torso.training.run_directory import RunDirectory
+
+
+def check(assembly: Assembly) -> None:
+    """Everything that can be checked before ranks start; raises a RequestError."""
+    assembly.use_threads()
+    assembly.source.tensor("ln_f.bias")
+    _ = assembly.cuts, assembly.plan
+    for note in assembly.corpus.notes:
+        print(f"data: {note}", file=sys.stderr)
+    print(f"data: {assembly.config.data}: {assembly.encoded.report}", file=sys.stderr)
+    if assembly.config.strategy == "split":
+        transport = assembly.transport()
+        check_before_start(transport, assembly.config.server, assembly.job_spec)
+        transport.close()
+
+
+def check_identity(assembly: Assembly, run: RunDirectory) -> None:
+    """Raise RunDirectoryError when data, base weights or arithmetic are others than the checkpoint's."""
+    newest = checkpoints.load_newest(run.checkpoints)
+    if newest is None:
+        return
+    ours: dict[str, Any] = assembly.identity
+    for name in ("data", "plan", "tokenizer", "ends"):
+        if newest.info.get(name) != ours[name]:
+            what = {"data": "data set", "plan": "micro-batches", "ends": "base weights"}.get(name, name)
+            raise RunDirectoryError(f"the {what} differ from those that {run.path} was trained on", "Restore them.")
+    differing = differences(ours["arithmetic"], newest.info.get("arithmetic", {}))
+    if differing and not assembly.config.allow_inexact:
+        raise RunDirectoryError(
+            f"this machine computes otherwise than the run did: {'; '.join(differing)}",
+            "Make them equal, or accept other last bits with --allow-inexact.",
+        )
+
+
+def run_ranks(config: RunConfig, run: RunDirectory) -> None:
+    """Train to the recorded target, in one process or in ranks under the agent. Raises Interrupted when stopped."""
+    from torso.cli.client_rank import train
+    from torso.parallel.launch import launch
+
+    if config.strategy == "single":
+        train(run)
+        return
+    try:
+        launch(
+            "torso.cli.client_rank",
+            [str(run.path)],
+            num_ranks=config.clients,
+            threads=num_threads(config),
+            progress=lambda: checkpoints.steps(run.checkpoints),
+        )
+    except KeyboardInterrupt:
+        raise Interrupted("stopped; the state is saved", f"Go on with `torso resume {run.path}`.") from None
+
+
+def finish(config: RunConfig, run: RunDirectory) -> None:
+    """Evaluate, and write the report."""
+    from torso.cli.evaluate import evaluate_run
+    from torso.report.page import write_page
+
+    if config.evaluate != "none":
+        evaluate_run(run, dataclasses.replace(config, evaluate="none"), config.evaluate)
+    path = write_page(run.path)
+    print(f"report: {path}", file=sys.stderr)

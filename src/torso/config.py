@@ -1,0 +1,240 @@
+"""A run's settings as people type them, and the rooms' own configs that they stand for."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import tomli_w
+
+from torso.adapters.config import TARGETS, AdapterConfig
+from torso.errors import ConfigError
+from torso.model.config import Cuts
+from torso.split.client.config import SplitConfig
+from torso.training.config import OptimizerConfig, ScheduleConfig, TrainingConfig
+from torso.training.schedule import check_target
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """Everything that decides a run. Names are the flags' names."""
+
+    model: str = "mini"
+    """mini, gpt2, gpt2-medium, gpt2-large, gpt2-xl, or a folder in Hugging Face layout."""
+    init: Literal["pretrained", "random"] = "pretrained"
+    """Whether the base weights are read or drawn."""
+    base_seed: int = 0
+    """Seed of random base weights."""
+    tokenizer: str | None = None
+    """Folder of another tokenizer than the model's."""
+    data: str = "demo"
+    """demo, e2e, e2e:PATH (zip, folder or CSV files), or jsonl:PATH."""
+    max_examples: int | None = None
+    """Train on this many examples only, the first ones."""
+    max_tokens: int | None = None
+    """Longest example; longer ones are left out and counted. Default: the model's positions."""
+    strategy: Literal["single", "split"] = "single"
+    """single: the whole model in this process. split: the body on a server."""
+
+    adapter: Literal["lora", "dora"] = "lora"
+    """Kind of adapter."""
+    lora_rank: int = 8
+    """Rank of the low-rank product."""
+    alpha: float = 16.0
+    """Numerator of its scaling."""
+    adapter_dropout: float = 0.0
+    """Dropout of the low-rank path's input."""
+    rslora: bool = False
+    """Scale by alpha / sqrt(rank) in place of alpha / rank."""
+    targets: tuple[str, ...] = TARGETS
+    """Linear layers that get an adapter."""
+    head_cut: int | None = None
+    """First block of the body. Default: 2, or 1 with fewer than five blocks."""
+    tail_cut: int | None = None
+    """First block of the tail. Default: the number of blocks less head_cut's default."""
+    dropout: float = 0.0
+    """GPT-2's own dropout, at all its places."""
+
+    epochs: int = 1
+    """Passes over the training examples."""
+    seed: int = 0
+    """Of shuffles, dropout masks and initial adapters."""
+    global_batch_size: int = 16
+    """Sequences in one optimizer step."""
+    micro_batch_size: int = 4
+    """Sequences in one forward and backward."""
+    learning_rate: float = 1e-3
+    """After warm-up."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """Constant can always be extended; the others fall until --horizon-epochs."""
+    warmup_steps: int = 0
+    """Steps over which the rate rises from 0."""
+    horizon_epochs: float | None = None
+    """Epochs after which a falling schedule ends."""
+    final_share: float = 0.0
+    """Share of the rate that is left there."""
+    max_grad_norm: float = 1.0
+    """Clip the global norm to this; 0 leaves it."""
+    beta1: float = 0.9
+    """AdamW."""
+    beta2: float = 0.999
+    """AdamW."""
+    eps: float = 1e-8
+    """AdamW."""
+    weight_decay: float = 0.0
+    """AdamW."""
+
+    dtype: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
+    """What is computed in; auto takes what the device does natively. Adapters are always fp32."""
+    device: str = "auto"
+    """cpu, cuda, cuda:1; auto takes the GPUs in order of rank, or the CPU."""
+    threads: int | None = None
+    """Intra-op threads of each rank on a CPU. Default: all cores for one process, 1 where several share the machine."""
+    allow_inexact: bool = False
+    """Go on where the arithmetic differs from the run's or the server's; marks the run."""
+
+    server: tuple[str, ...] = ("http://127.0.0.1:8700",)
+    """Body servers; the first that answers is used."""
+    clients: int = 1
+    """Client ranks on this machine."""
+    window: int = 4
+    """Micro-batches that a client rank has in flight."""
+    wire: Literal["safetensors", "json"] = "safetensors"
+    """How tensors travel."""
+    read_timeout_s: float = 300.0
+    """A worker that answers nothing for this long is taken for hung."""
+    patience_s: float = 600.0
+    """How long to wait for a lost server."""
+
+    checkpoint_every_steps: int = 200
+    """Save after this many steps, and at each epoch's end."""
+    checkpoint_every_minutes: float = 10.0
+    """Save after this many minutes too."""
+    keep_checkpoints: int = 2
+    """Newest checkpoints that are kept."""
+    evaluate: Literal["dev", "test", "none"] = "dev"
+    """What is decoded and scored at the end of training."""
+
+    def __post_init__(self) -> None:
+        # TOML and the command line may bring lists
+        for name in ("targets", "server"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        for build in ("adapter_config", "training", "schedule_config", "optimizer", "split"):
+            getattr(self, build)
+        check_target(self.schedule_config, self.epochs)
+        self._check_rest()
+
+    def _check_rest(self) -> None:
+        if not 0.0 <= self.dropout < 1.0:
+            raise ConfigError(f"dropout is {self.dropout}", "Give a number from 0 up to, not including, 1.")
+        if self.strategy == "single" and self.clients != 1:
+            raise ConfigError(f"clients is {self.clients} with strategy single", "Several clients need --strategy split.")
+        for name in ("max_examples", "max_tokens", "threads"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} is {value}", "Give 1 or more.")
+        if self.strategy == "split" and self.head_cut == 0:
+            raise ConfigError("head_cut is 0 with strategy split", "Plain embeddings would cross the wire; give 1 or more.")
+
+    @property
+    def adapter_config(self) -> AdapterConfig:
+        """The adapters'."""
+        return AdapterConfig(
+            kind=self.adapter,
+            lora_rank=self.lora_rank,
+            alpha=self.alpha,
+            dropout=self.adapter_dropout,
+            rslora=self.rslora,
+            targets=self.targets,
+        )
+
+    @property
+    def training(self) -> TrainingConfig:
+        """The loop's."""
+        return TrainingConfig(**self._pick(TrainingConfig))
+
+    @property
+    def schedule_config(self) -> ScheduleConfig:
+        """The learning rate's."""
+        return ScheduleConfig(**self._pick(ScheduleConfig))
+
+    @property
+    def optimizer(self) -> OptimizerConfig:
+        """AdamW's."""
+        return OptimizerConfig(**self._pick(OptimizerConfig))
+
+    @property
+    def split(self) -> SplitConfig:
+        """The wire's."""
+        return SplitConfig(servers=self.server, **self._pick(SplitConfig))
+
+    def cuts(self, n_layer: int) -> Cuts:
+        """Where the model is cut."""
+        default = Cuts.default(n_layer)
+        head = default.head_cut if self.head_cut is None else self.head_cut
+        tail = default.tail_cut if self.tail_cut is None else self.tail_cut
+        return Cuts(head, tail, n_layer)
+
+    def _pick(self, cls: type[Any]) -> dict[str, Any]:
+        """The fields that another config has under the same name."""
+        names = {field.name for field in dataclasses.fields(cls)} & {field.name for field in dataclasses.fields(self)}
+        return {name: getattr(self, name) for name in names}
+
+    def to_toml(self) -> str:
+        """All settings; those that are None are left out."""
+        values = {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
+        return tomli_w.dumps({n: list(v) if isinstance(v, tuple) else v for n, v in values.items()})
+
+    @classmethod
+    def from_toml(cls, path: Path) -> RunConfig:
+        """Settings in a file, the rest at their defaults; raises ConfigError naming what is wrong."""
+        return cls(**read_settings(path, cls))
+
+
+MAY_CHANGE = frozenset(
+    {
+        "epochs",
+        "server",
+        "clients",
+        "window",
+        "wire",
+        "read_timeout_s",
+        "patience_s",
+        "device",
+        "checkpoint_every_steps",
+        "checkpoint_every_minutes",
+        "keep_checkpoints",
+        "evaluate",
+        "allow_inexact",
+    }
+)
+"""What may change on resume; everything else decides the bits."""
+
+
+def check_resume(old: RunConfig, new: RunConfig) -> None:
+    """Raise ConfigError naming the settings that differ though they may not."""
+    changed = [
+        f"{field.name} ({getattr(old, field.name)} to {getattr(new, field.name)})"
+        for field in dataclasses.fields(RunConfig)
+        if field.name not in MAY_CHANGE and getattr(old, field.name) != getattr(new, field.name)
+    ]
+    if changed:
+        raise ConfigError(f"a resumed run keeps its settings, but these differ: {', '.join(changed)}", "Start a new run.")
+
+
+def read_settings(path: Path, cls: type[Any]) -> dict[str, Any]:
+    """The settings in a TOML file, all of which `cls` must have; raises ConfigError."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}", "Give an existing --config file.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}", "Mend it.") from None
+    known = {field.name for field in dataclasses.fields(cls)}
+    unknown = sorted(values.keys() - known)
+    if unknown:
+        raise ConfigError(f"{path} has unknown settings: {', '.join(unknown)}", "See `torso train --help` for the names.")
+    return values

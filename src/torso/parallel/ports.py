@@ -1,0 +1,27 @@
+"""Ports, looked at before anything is started."""
+
+from __future__ import annotations
+
+import socket
+
+from torso.errors import AddressInUseError
+
+
+def check_free(host: str, first: int, count: int) -> None:
+    """Raise AddressInUseError unless ports first … first + count - 1 can be listened at."""
+    for port in range(first, first + count):
+        listen(host, port).close()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A bound socket; raises AddressInUseError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        remedy = "Stop what listens there, or choose another --port."
+        raise AddressInUseError(f"{host}:{port} cannot be listened at: {error.strerror}", remedy) from None
+    return listener
