@@ -57,5 +57,10 @@ def _usage() -> str:
     return "\n".join([*lines, "", "`torso COMMAND --help` lists a command's options."])
 
 
-if __name__ == "__main__":
+def entry() -> None:
+    """The console script."""
     sys.exit(main())
+
+
+if __name__ == "__main__":
+    entry()

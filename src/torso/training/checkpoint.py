@@ -46,6 +46,11 @@ class Checkpoint:
             raise CheckpointError(f"the checkpoint of step {self.step} lacks {missing[0]} and {len(missing) - 1} more")
         return {key: self.state[key] for key in keys} | {"optimizer_step": self.state["optimizer_step"]}
 
+    def names(self, layers: range) -> list[str]:
+        """Trainable parameters of these blocks."""
+        prefixes = tuple(f"adapter:h.{layer}." for layer in layers)
+        return [key.removeprefix("adapter:") for key in self.state if key.startswith(prefixes)]
+
     def digest(self) -> str:
         """The run's fingerprint at this step."""
         return fingerprint(self.state, self.step)

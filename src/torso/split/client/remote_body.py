@@ -138,7 +138,7 @@ class RemoteBody:
     def _open_once(self, checkpoint: Checkpoint | None, generation: int, session: str) -> dict[str, Any]:
         workers = find(self._transport, self._servers, self._spec)
         step = checkpoint.step if checkpoint else 0
-        state = checkpoint.select(_body_names(checkpoint, self._spec)) if checkpoint else {}
+        state = checkpoint.select(checkpoint.names(self._spec.cuts.body)) if checkpoint else {}
         expected = fingerprint(state, step) if checkpoint else None
         request = self._spec.open_request(self._job, generation, session, step, state, expected)
         answer = self._transport.call("POST", f"{workers[0]}/v1/jobs", OpenAnswer, request)
@@ -175,9 +175,3 @@ class RemoteBody:
 
     def _ask(self, url: str, answer: Any, message: Any) -> Any:
         return persist(lambda: self._transport.call("POST", url, answer, message), STEP_PATIENCE_S)
-
-
-def _body_names(checkpoint: Checkpoint, spec: JobSpec) -> list[str]:
-    """Trainable parameters of the body's layers in a whole checkpoint."""
-    prefixes = tuple(f"adapter:h.{layer}." for layer in spec.cuts.body)
-    return [key.removeprefix("adapter:") for key in checkpoint.state if key.startswith(prefixes)]

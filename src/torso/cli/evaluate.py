@@ -1,0 +1,122 @@
+"""`torso evaluate RUN_DIR`: perplexity, decoding, scores; through the split where the run is split."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from torso.cli.assembly import Assembly
+from torso.cli.parsing import parse
+from torso.config import RunConfig
+from torso.errors import ConfigError, RunDirectoryError
+from torso.evaluation.evaluate import decode_groups, measure_perplexity, save, score
+from torso.evaluation.model import CachedModel, LocalMiddle
+from torso.records import EvaluationRecord
+from torso.split.client.remote_inference import RemoteInference
+from torso.split.client.servers import check_before_start
+from torso.training import checkpoint as checkpoints
+from torso.training.checkpoint import Checkpoint
+from torso.training.run_directory import MetricsLog, RunDirectory
+
+
+@dataclass(frozen=True)
+class EvaluateArguments:
+    """Decode a split of the run's data set and score it."""
+
+    run_dir: Path
+    """The run."""
+    subset: Literal["dev", "test"] = "dev"
+    """Split to evaluate on."""
+    base: bool = False
+    """The base model without its adapter."""
+    max_groups: int | None = None
+    """Only this many inputs, the first ones."""
+    server: tuple[str, ...] = ()
+    """Other body servers than the run's."""
+    json: bool = False
+    """Print one JSON document."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Evaluate and print the scores."""
+    import dataclasses
+
+    options = parse(EvaluateArguments, "evaluate", arguments)
+    run = RunDirectory(options.run_dir)
+    config = RunConfig.from_toml(run.path / "config.toml")
+    if options.server:
+        config = dataclasses.replace(config, server=options.server)
+    if options.max_groups is not None and options.max_groups < 1:
+        raise ConfigError(f"max_groups is {options.max_groups}", "Give 1 or more.")
+    with run.lock():
+        record = evaluate_run(run, config, options.subset, base=options.base, max_groups=options.max_groups)
+    if options.json:
+        print(json.dumps({"step": record.step, "perplexity": record.perplexity, "scores": record.scores}))
+    return 0
+
+
+def evaluate_run(
+    run: RunDirectory, config: RunConfig, subset: str, *, base: bool = False, max_groups: int | None = None
+) -> EvaluationRecord:
+    """Perplexity and scores on a split; saved under `evaluation/`, logged, and printed on stderr."""
+    assembly = Assembly(config)
+    assembly.use_threads()
+    checkpoint = None if base else _newest(run)
+    groups = assembly.corpus.split(subset)[:max_groups]
+    with opened_model(assembly, checkpoint) as model:
+        measured = measure_perplexity(model, assembly.tokenizer, groups, assembly.max_tokens)
+        is_text = not any(group.prompt for group in groups)
+        decoded = [] if is_text else decode_groups(model, assembly.tokenizer, groups, assembly.max_tokens)
+    record = EvaluationRecord(
+        step=checkpoint.step if checkpoint else 0,
+        subset=subset,
+        adapted=not base,
+        perplexity=measured.value,
+        scores=score(decoded) if decoded else {},
+    )
+    save(run.path / "evaluation" / f"{subset}-{'base' if base else f'step-{record.step:08d}'}", record, decoded)
+    MetricsLog(run.path).append(record)
+    print(describe(record), file=sys.stderr)
+    return record
+
+
+@contextmanager
+def opened_model(assembly: Assembly, checkpoint: Checkpoint | None) -> Iterator[CachedModel]:
+    """The run's model at a checkpoint (None: without adapter's training), for inference."""
+    ends = assembly.ends
+    if checkpoint is not None:
+        ends.part.load(checkpoint.select(ends.part.parameters))
+    if assembly.config.strategy == "single":
+        body = assembly.local_body
+        if checkpoint is not None:
+            body.part.load(checkpoint.select(body.part.parameters))
+        yield CachedModel(ends.head, LocalMiddle(body.body, assembly.cuts), ends.tail, assembly.cuts, assembly.device)
+        return
+    transport = assembly.transport()
+    check_before_start(transport, assembly.config.server, assembly.job_spec)
+    step = checkpoint.step if checkpoint else 0
+    state = checkpoint.select(checkpoint.names(assembly.cuts.body)) if checkpoint else {}
+    with RemoteInference(assembly.job_spec, assembly.config.server, transport, step, state) as middle:
+        yield CachedModel(ends.head, middle, ends.tail, assembly.cuts, assembly.device)
+    transport.close()
+
+
+def describe(record: EvaluationRecord) -> str:
+    """One line for people."""
+    what = "adapted, " if record.adapted else "without adapter, "
+    scores = "  ".join(f"{name} {value:.4f}" for name, value in record.scores.items())
+    return f"{record.subset} ({what}step {record.step}): perplexity {record.perplexity:.3f}  {scores}".rstrip()
+
+
+def _newest(run: RunDirectory) -> Checkpoint:
+    checkpoint = checkpoints.load_newest(run.checkpoints)
+    if checkpoint is None:
+        raise RunDirectoryError(f"{run.path} has no checkpoint yet", "Train it first, or give --base.")
+    for warning in checkpoint.warnings:
+        print(f"torso: warning: {warning}", file=sys.stderr)
+    return checkpoint

@@ -1,0 +1,52 @@
+"""`torso generate RUN_DIR --mr "name[…], …"`: text for one input."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torso.cli.assembly import Assembly
+from torso.cli.parsing import parse
+from torso.config import RunConfig
+from torso.errors import ConfigError
+from torso.training import checkpoint as checkpoints
+from torso.training.run_directory import RunDirectory
+
+
+@dataclass(frozen=True)
+class GenerateArguments:
+    """Decode one input greedily."""
+
+    run_dir: Path
+    """The run."""
+    mr: str | None = None
+    """A meaning representation, e.g. "name[Blue Spice], eatType[pub]"."""
+    prompt: str | None = None
+    """A prompt as it stands."""
+    max_new_tokens: int = 64
+    """At most this many new tokens."""
+    json: bool = False
+    """Print one JSON document."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the text."""
+    from torso.cli.evaluate import opened_model
+    from torso.data.corpus import Group
+    from torso.data.e2e import linearise
+    from torso.evaluation.evaluate import decode_groups
+
+    options = parse(GenerateArguments, "generate", arguments)
+    if (options.mr is None) == (options.prompt is None):
+        raise ConfigError("neither or both of --mr and --prompt are given", "Give one of them.")
+    run = RunDirectory(options.run_dir)
+    assembly = Assembly(RunConfig.from_toml(run.path / "config.toml"))
+    assembly.use_threads()
+    prompt = linearise(options.mr) if options.mr is not None else options.prompt or ""
+    group = Group(options.mr or prompt, prompt, ())
+    with opened_model(assembly, checkpoints.load_newest(run.checkpoints)) as model:
+        [decoded] = decode_groups(model, assembly.tokenizer, [group], assembly.max_tokens, options.max_new_tokens)
+    print(json.dumps({"prompt": prompt, "output": decoded.output}) if options.json else decoded.output)
+    return 0

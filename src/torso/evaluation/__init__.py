@@ -1,0 +1,1 @@
+"""Decoding and scores; knows nothing of how a model was trained."""
