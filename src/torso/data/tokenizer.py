@@ -20,7 +20,8 @@ END_OF_TEXT = "<|endoftext|>"
 class Tokenizer:
     """The tokenizer of a folder that holds tokenizer.json, or vocab.json and merges.txt.
 
-    Text never turns into the end token: `<|endoftext|>` within a text is encoded as the characters it is made of.
+    Text never turns into the end token: `<|endoftext|>` within a text is encoded as the characters it is
+    made of.
     """
 
     def __init__(self, folder: Path | str) -> None:
@@ -62,7 +63,8 @@ def _load(folder: Path) -> tokenizers.Tokenizer:
     if vocabulary.is_file() and merges.is_file():
         return _from_vocabulary(vocabulary, merges)
     raise DataError(
-        f"the folder {folder} holds no tokenizer", "Expected tokenizer.json, or vocab.json and merges.txt, in it."
+        f"the folder {folder} holds no tokenizer",
+        "Expected tokenizer.json, or vocab.json and merges.txt, in it.",
     )
 
 
