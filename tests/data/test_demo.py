@@ -32,8 +32,8 @@ def combinations(corpus: Corpus, split: str) -> set[tuple[tuple[str, str], ...]]
 
 
 def test_the_standard_set_is_the_same_on_every_machine(demo: Corpus) -> None:
-    assert demo.fingerprint == "c0eb6620bda0ec035a3233e5236347e68eb9a61c08ffb0cbed881ab5ec9ae92e"
-    assert [len(demo.split(split)) for split in SPLITS] == [300, 40, 60]
+    assert demo.fingerprint == "e5d15218b6f6567442b325454546facb1c0cd5522f410ee70caae350a52e6db8"
+    assert [len(demo.split(split)) for split in SPLITS] == [900, 40, 60]
     assert demo.fingerprint != demo_corpus(DemoSizes(seed=1)).fingerprint
 
 
@@ -62,14 +62,14 @@ def test_dev_and_test_mrs_and_their_names_are_unseen(demo: Corpus) -> None:
 
 def test_no_combination_of_the_other_values_occurs_twice(demo: Corpus) -> None:
     sets = [combinations(demo, split) for split in SPLITS]
-    assert len(set.union(*sets)) == sum(map(len, sets)) == 400
+    assert len(set.union(*sets)) == sum(map(len, sets)) == 1000
 
 
-def test_each_mr_has_six_different_references_that_say_every_value(demo: Corpus) -> None:
+def test_each_mr_has_several_references_that_say_every_value(demo: Corpus) -> None:
     for split in SPLITS:
         for group in demo.split(split):
-            assert len(set(group.references)) >= 3
-            assert len(group.references) == len(STYLES)
+            assert len(group.references) == (2 if split == "train" else len(STYLES))
+            assert len(set(group.references)) >= len(group.references) // 2
             for text in group.references:
                 assert re.fullmatch(r"[A-Z£][^.]*\.( [A-Z][^.]*\.){0,2}", text), text
                 said = [value for slot, value in parse_mr(group.mr) if slot not in ("area", "familyFriendly")]
@@ -96,12 +96,14 @@ def test_written_as_csv_it_reads_back_the_same(demo: Corpus, tmp_path: Path) -> 
 
 
 def test_fewer_references_rotate_through_the_styles() -> None:
-    corpus = demo_corpus(DemoSizes(train=100, dev=1, test=1, references=1))
+    corpus = demo_corpus(DemoSizes(train=100, dev=1, test=1, train_references=1))
     texts = [group.references[0] for group in corpus.split("train")]
     assert 20 < sum("there is a" in text.lower() for text in texts) < 50
 
 
-@pytest.mark.parametrize("sizes", [{"train": 0}, {"train": 100_000}, {"test": -1}, {"references": 7}])
+@pytest.mark.parametrize(
+    "sizes", [{"train": 0}, {"train": 100_000}, {"test": -1}, {"references": 7}, {"train_references": 0}]
+)
 def test_impossible_sizes_are_refused(sizes: dict[str, int]) -> None:
     with pytest.raises(DataError, match="were asked for"):
         DemoSizes(**sizes)

@@ -30,21 +30,23 @@ class DemoSizes:
     """How large a demo set to generate.
 
     train, dev, test: MRs in each split.
-    references: references of each MR, each in another style, at most six.
+    train_references: references of each MR in train, each in another style, at most six. Few, so that an
+        epoch of a given length shows many MRs and names.
+    references: the same in dev and test.
     seed: another seed gives another set.
     """
 
-    train: int = 300
+    train: int = 900
     dev: int = 40
     test: int = 60
+    train_references: int = 2
     references: int = 6
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not 1 <= self.references <= len(STYLES):
-            raise DataError(
-                f"{self.references} references an MR were asked for", f"Choose 1 to {len(STYLES)}."
-            )
+        for count in (self.train_references, self.references):
+            if not 1 <= count <= len(STYLES):
+                raise DataError(f"{count} references an MR were asked for", f"Choose 1 to {len(STYLES)}.")
         for split in SPLITS:
             most = len(_names(split)) // 2
             if not 1 <= getattr(self, split) <= most:
@@ -89,7 +91,8 @@ def _groups(
         values |= {"name": names[2 * number]} | ({"near": names[2 * number + 1]} if "near" in values else {})
         slots = [(slot, values[slot]) for slot in SLOTS if slot in values]
         first = hash64("demo", sizes.seed, split, number, "style")
-        styles = [(first + offset) % len(STYLES) for offset in range(sizes.references)]
+        num_references = sizes.train_references if split == "train" else sizes.references
+        styles = [(first + offset) % len(STYLES) for offset in range(num_references)]
         yield Group(format_mr(slots), linearise(slots), tuple(reference(values, style) for style in styles))
 
 
