@@ -90,3 +90,9 @@ def test_missing_and_empty_files_are_clear_errors(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(DataError, match="holds none of train.jsonl, dev.jsonl, test.jsonl"):
         load(f"jsonl:{tmp_path / 'folder'}")
+
+
+def test_a_path_may_begin_with_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write(tmp_path / "mine.jsonl", {"text": "alone"})
+    assert len(load("jsonl:~/mine.jsonl").splits) == 1

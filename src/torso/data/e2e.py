@@ -94,13 +94,15 @@ def _prompt(label: str, row: Row) -> str:
 
 def _sources(where: str) -> Iterator[tuple[str, str, bytes]]:
     """(split, name for errors, bytes) of every CSV file at `where`."""
-    path = Path(where)
+    path = Path(where).expanduser()
     if path.is_dir():
         yield from _from_folder(path)
     elif path.is_file() and (path.suffix.lower() == ".zip" or zipfile.is_zipfile(path)):
         yield from _from_zip(path)
     else:
-        yield from _from_files([path] if path.exists() else [Path(part.strip()) for part in where.split(",")])
+        yield from _from_files(
+            [path] if path.exists() else [Path(part.strip()).expanduser() for part in where.split(",")]
+        )
 
 
 def _from_folder(folder: Path) -> Iterator[tuple[str, str, bytes]]:

@@ -34,7 +34,7 @@ class _Entry:
 
 def load_jsonl(where: str) -> Corpus:
     """The corpus of a file or folder; DataError with the line's number where a line is broken."""
-    path = Path(where)
+    path = Path(where).expanduser()
     name = f"jsonl:{where}"
     if not path.is_dir():
         return Corpus(name, _split_by_hash(_read(path)))

@@ -48,8 +48,8 @@ class Tokenizer:
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """`encode` of many texts."""
-        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [list(encoding.ids) for encoding in encodings]
+        # One by one: the library's batches start threads, which must not be there when a process forks.
+        return [self.encode(text) for text in texts]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids; end tokens are left out, bytes that are not UTF-8 become U+FFFD."""
