@@ -21,7 +21,7 @@ from torso.errors import DataError
 from torso.randomness import hash64
 
 _PRESENT_IN_HUNDRED = {"eatType": 90}
-_PRESENT_OTHERWISE = 65
+_PRESENT_OTHERWISE = 55
 _MIN_SLOTS = 3
 
 
@@ -126,12 +126,12 @@ def _shuffled_names(split: str, seed: int) -> list[str]:
 
 
 def _names(split: str) -> list[str]:
-    """The names that belong to a split: 8 in 10 to train, 1 each to dev and test, "The" or not by hash."""
+    """The names that belong to a split: 8 in 10 to train, 1 in 10 each to dev and test."""
     names = []
     for first in NAME_FIRST:
         for second in NAME_SECOND:
             bits = hash64("demo name", first, second)
             owner = ("dev", "test")[bits % 10] if bits % 10 < 2 else "train"
             if owner == split:
-                names.append(f"The {first} {second}" if bits // 10 % 2 else f"{first} {second}")
+                names.append(f"{first} {second}")
     return names
