@@ -1,8 +1,9 @@
 """The demo set: generated, in E2E's format, the same on every machine.
 
-Restaurants are invented. An MR holds a name and two to seven more of E2E's eight slots, which gives tens of thousands
-of combinations. No name of dev or test occurs in train (nor of test in dev), be it as `name` or as `near`, and
-neither does any combination of the other slots' values: test MRs are unseen, and so are their names.
+Restaurants are invented. An MR holds a name and two to seven more of E2E's eight slots, which gives tens of
+thousands of combinations. No name of dev or test occurs in train (nor of test in dev), be it as `name` or
+as `near`, and neither does any combination of the other slots' values: test MRs are unseen, and so are
+their names.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from torso.errors import DataError
 from torso.randomness import hash64
 
 _PRESENT_IN_HUNDRED = {"eatType": 90}
-_PRESENT_OTHERWISE = 65
+_PRESENT_OTHERWISE = 55
 _MIN_SLOTS = 3
 
 
@@ -29,23 +30,29 @@ class DemoSizes:
     """How large a demo set to generate.
 
     train, dev, test: MRs in each split.
-    references: references of each MR, each in another style, at most six.
+    train_references: references of each MR in train, each in another style, at most six. Few, so that an
+        epoch of a given length shows many MRs and names.
+    references: the same in dev and test.
     seed: another seed gives another set.
     """
 
-    train: int = 300
+    train: int = 900
     dev: int = 40
     test: int = 60
+    train_references: int = 2
     references: int = 6
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not 1 <= self.references <= len(STYLES):
-            raise DataError(f"{self.references} references an MR were asked for", f"Choose 1 to {len(STYLES)}.")
+        for count in (self.train_references, self.references):
+            if not 1 <= count <= len(STYLES):
+                raise DataError(f"{count} references an MR were asked for", f"Choose 1 to {len(STYLES)}.")
         for split in SPLITS:
             most = len(_names(split)) // 2
             if not 1 <= getattr(self, split) <= most:
-                raise DataError(f"{getattr(self, split)} MRs were asked for in {split}", f"Choose 1 to {most}.")
+                raise DataError(
+                    f"{getattr(self, split)} MRs were asked for in {split}", f"Choose 1 to {most}."
+                )
 
 
 def demo_corpus(sizes: DemoSizes | None = None) -> Corpus:
@@ -57,7 +64,8 @@ def demo_corpus(sizes: DemoSizes | None = None) -> Corpus:
 
 
 def write_csv(corpus: Corpus, folder: Path) -> None:
-    """Write a corpus as E2E's official files: trainset.csv, devset.csv, testset_w_refs.csv and testset.csv."""
+    """Write a corpus as E2E's official files: trainset.csv, devset.csv, testset_w_refs.csv and
+    testset.csv."""
     folder.mkdir(parents=True, exist_ok=True)
     for split, name in FILES.items():
         rows = [[group.mr, text] for group in corpus.split(split) for text in group.references]
@@ -83,15 +91,18 @@ def _groups(
         values |= {"name": names[2 * number]} | ({"near": names[2 * number + 1]} if "near" in values else {})
         slots = [(slot, values[slot]) for slot in SLOTS if slot in values]
         first = hash64("demo", sizes.seed, split, number, "style")
-        styles = [(first + offset) % len(STYLES) for offset in range(sizes.references)]
+        num_references = sizes.train_references if split == "train" else sizes.references
+        styles = [(first + offset) % len(STYLES) for offset in range(num_references)]
         yield Group(format_mr(slots), linearise(slots), tuple(reference(values, style) for style in styles))
 
 
-def _new_values(split: str, number: int, seed: int, taken: set[tuple[tuple[str, str], ...]]) -> dict[str, str]:
+def _new_values(
+    split: str, number: int, seed: int, taken: set[tuple[tuple[str, str], ...]]
+) -> dict[str, str]:
     attempt = 0
     while True:
         values = _draw_values(seed, split, number, attempt)
-        key = tuple(values.items())
+        key = tuple((slot, value) for slot, value in values.items() if slot != "near")
         if key not in taken and 1 + len(values) >= _MIN_SLOTS:
             taken.add(key)
             return values
@@ -115,12 +126,12 @@ def _shuffled_names(split: str, seed: int) -> list[str]:
 
 
 def _names(split: str) -> list[str]:
-    """The names that belong to a split: 8 in 10 to train, 1 each to dev and test, "The" or not by hash."""
+    """The names that belong to a split: 8 in 10 to train, 1 in 10 each to dev and test."""
     names = []
     for first in NAME_FIRST:
         for second in NAME_SECOND:
             bits = hash64("demo name", first, second)
             owner = ("dev", "test")[bits % 10] if bits % 10 < 2 else "train"
             if owner == split:
-                names.append(f"The {first} {second}" if bits // 10 % 2 else f"{first} {second}")
+                names.append(f"{first} {second}")
     return names

@@ -1,9 +1,9 @@
 """The demo set's words: slots with their values, invented names, and a grammar of references.
 
-A reference is up to three sentences: what and where (name, eatType, food, area, near), money and opinion (priceRange,
-customer rating), children (familyFriendly). The first has three forms, the others two. The six styles combine them
-so that every pair of forms that can follow one another occurs: whichever forms a model mixes, each junction of two
-sentences stands in some reference.
+A reference is up to three sentences: what and where (name, eatType, food, area, near), money and opinion
+(priceRange, customer rating), children (familyFriendly). The first has three forms, the others two. The six
+styles combine them so that every pair of forms that can follow one another occurs: whichever forms a model
+mixes, each junction of two sentences stands in some reference.
 """
 
 from __future__ import annotations
@@ -26,17 +26,19 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
+# Short, common words: any byte-level vocabulary spells them in few tokens, so that a name can be copied.
 NAME_FIRST = _words(
-    "Amber Black Blue Bright Broad Bronze Brown Calm Clear Copper Crystal Dark Deep Early East Fair Fresh Gentle Gold"
-    " Golden Grand Great Green Happy High Honest Iron Kind Late Little Long Lucky Merry New Noble North Old Open Plain"
-    " Proud Purple Quick Quiet Red Rich Round Royal Silver Simple Soft South Steady Sweet Tall True Warm West White Wild"
-    " Wise Young"
+    "Amber Bright Broad Brown Clear Cold Copper Dark Deep East Fair Fine First Five Four Full Gold Good"
+    " Great Half Hidden Holy Iron Kind Last Late Long Lost Main New Nine Noon North Old Proud Pure Rare Real"
+    " Red Rich Round Second Seven Short Six Soft South Still Tall Ten Third Three True Upper Warm West White"
+    " Wide Wild Wise"
 )
 NAME_SECOND = _words(
-    "Anchor Apple Arrow Barn Bear Bell Bird Boat Bridge Castle Cloud Corner Cross Crown Door Duck Eagle Farm Field Fire"
-    " Fish Forest Garden Gate Goose Hand Harbour Heart Hill Horse House Island Kettle King Lake Lamp Leaf Light Lion Mill"
-    " Moon Mountain Oak Orchard Pearl Plate Queen Rain River Road Rose Sail Ship Spoon Spring Star Stone Table Tower Tree"
-    " Valley Wall Wheel Window"
+    "Arrow Ash Bay Bear Bell Bird Bread Cave Cloud Coast Court Cross Crow Crown Deer Door Dove Duck Earth"
+    " Farm Fern Field Fire Fish Fort Friend Gate Goose Hall Hand Heart Heath Herb Hill Home Horn House"
+    " Island Key King Lake Lamb Lamp Land Lane Light Lion Mill Night Oak Ocean Park Path Pine Pool Port"
+    " Prince Rain Ring Rock Rose Sail Sand Seed Shell Ship Shore Song Star Station Stone Storm Sun Sword"
+    " Table Tent Tower Tree Vine Wall Well Whale Wind Wing Wood World Yard"
 )
 
 # (form of the first sentence, of the second, of the third)

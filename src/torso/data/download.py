@@ -35,7 +35,8 @@ def cache_folder() -> Path:
 def official_e2e(
     say: Say = say_on_stderr, *, url: str = E2E_URL, sha256: str = E2E_SHA256, cache: Path | None = None
 ) -> Path:
-    """The path of the official zip in the cache; it is downloaded, which `say` is told, where it is not there yet.
+    """The path of the official zip in the cache; it is downloaded, which `say` is told, where it is not
+    there yet.
 
     DataError when it cannot be had or has another checksum; then nothing new stays in the cache.
     """
@@ -52,7 +53,9 @@ def official_e2e(
             _verify(part, url, sha256)
             os.replace(part, target)
     except OSError as error:
-        raise DataError(f"{target} cannot be written: {error}", "Set TORSO_CACHE to a folder that can.") from error
+        raise DataError(
+            f"{target} cannot be written: {error}", "Set TORSO_CACHE to a folder that can."
+        ) from error
     return target
 
 
@@ -77,7 +80,8 @@ def _verify(part: Path, url: str, sha256: str) -> None:
     digest = _digest(part)
     if digest != sha256:
         raise DataError(
-            f"what {url} answered has SHA-256 {digest}, expected {sha256}", "It was not kept. Try again later."
+            f"what {url} answered has SHA-256 {digest}, expected {sha256}",
+            "It was not kept. Try again later.",
         )
 
 

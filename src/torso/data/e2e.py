@@ -38,8 +38,9 @@ class Row:
 
 
 def load_e2e(where: str) -> Corpus:
-    """The corpus at `where`: a zip, a folder, one CSV file (taken as the split that its name begins with, else as
-    train), or several CSV files joined by commas. DataError when something is missing or malformed."""
+    """The corpus at `where`: a zip, a folder, one CSV file (taken as the split that its name begins with,
+    else as train), or several CSV files joined by commas. DataError when something is missing or
+    malformed."""
     counts: Counter[str] = Counter()
     splits: dict[str, tuple[Group, ...]] = {}
     for split, label, data in _sources(where):
@@ -64,7 +65,9 @@ def read_rows(label: str, data: bytes, counts: Counter[str]) -> Iterator[Row]:
         mr, reference = (_tidy(record[column], counts) for column in columns)
         if not mr or not reference:
             empty = "ref" if mr else "mr"
-            raise DataError(f"{label}, line {line}: the column {empty!r} is empty", "Fill it, or delete the row.")
+            raise DataError(
+                f"{label}, line {line}: the column {empty!r} is empty", "Fill it, or delete the row."
+            )
         yield Row(line, mr, reference)
 
 
@@ -76,7 +79,9 @@ def _read_groups(label: str, data: bytes, counts: Counter[str]) -> tuple[Group, 
             prompts[row.mr] = _prompt(label, row)
         pairs.append((row.mr, prompts[row.mr], row.reference))
     if not pairs:
-        raise DataError(f"{label} has no rows", "Expected a header with mr and ref, and at least one row below it.")
+        raise DataError(
+            f"{label} has no rows", "Expected a header with mr and ref, and at least one row below it."
+        )
     return group_pairs(pairs)
 
 
@@ -89,13 +94,15 @@ def _prompt(label: str, row: Row) -> str:
 
 def _sources(where: str) -> Iterator[tuple[str, str, bytes]]:
     """(split, name for errors, bytes) of every CSV file at `where`."""
-    path = Path(where)
+    path = Path(where).expanduser()
     if path.is_dir():
         yield from _from_folder(path)
     elif path.is_file() and (path.suffix.lower() == ".zip" or zipfile.is_zipfile(path)):
         yield from _from_zip(path)
     else:
-        yield from _from_files([path] if path.exists() else [Path(part.strip()) for part in where.split(",")])
+        yield from _from_files(
+            [path] if path.exists() else [Path(part.strip()).expanduser() for part in where.split(",")]
+        )
 
 
 def _from_folder(folder: Path) -> Iterator[tuple[str, str, bytes]]:
@@ -150,7 +157,7 @@ def _records(label: str, text: str) -> Iterator[tuple[int, list[str]]]:
         except csv.Error as error:
             raise DataError(
                 f"{label}, line {line}: not valid CSV ({error})",
-                "Expected values quoted with \" and quotes within them doubled.",
+                'Expected values quoted with " and quotes within them doubled.',
             ) from None
         finally:
             csv.field_size_limit(limit)

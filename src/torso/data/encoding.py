@@ -2,12 +2,12 @@
 
     sequence = prompt + end token + (" " + reference) + end token
 
-The loss is taken on the reference and the last end token only. The first end token parts prompt from reference, so
-a prompt without any text is an end token alone, and every target has a token before it.
+The loss is taken on the reference and the last end token only. The first end token parts prompt from
+reference, so a prompt without any text is an end token alone, and every target has a token before it.
 
-Over-long text is never cut. In training and for perplexity an example of more than `max_tokens` tokens is left out,
-counted and reported. In decoding nothing may be left out, or scores would not be of the whole split: a prompt that
-leaves no room for the answer is an error.
+Over-long text is never cut. In training and for perplexity an example of more than `max_tokens` tokens is
+left out, counted and reported. In decoding nothing may be left out, or scores would not be of the whole
+split: a prompt that leaves no room for the answer is an error.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ def encode_split(groups: Sequence[Group], tokenizer: Tokenizer, max_tokens: int)
     longest = max((len(example) for example in everything), default=0)
     if not examples:
         raise DataError(
-            f"no example is left of {len(everything)}: the longest has {longest} tokens, at most {max_tokens} fit",
+            f"none of {len(everything)} examples is left: at most {max_tokens} tokens fit, the longest has"
+            f" {longest}",
             "Use shorter texts, or a model with more positions.",
         )
     report = EncodingReport(
@@ -104,8 +105,8 @@ def encode_prompts(
     for number, (group, ids) in enumerate(zip(groups, prompts, strict=True), start=1):
         if len(ids) + max_new_tokens > max_tokens:
             raise DataError(
-                f"prompt {number}, {group.prompt[:60]!r}…, has {len(ids)} tokens; with {max_new_tokens} new ones"
-                f" it does not fit into the model's {max_tokens}",
+                f"prompt {number}, {group.prompt[:60]!r}…, has {len(ids)} tokens; with {max_new_tokens} new"
+                f" ones it does not fit into the model's {max_tokens}",
                 "Shorten it, decode fewer new tokens, or use a model with more positions.",
             )
     return prompts

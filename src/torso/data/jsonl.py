@@ -1,8 +1,9 @@
 """People's own text: JSON Lines with `prompt` and `completion`, or with `text`.
 
-A folder holds train.jsonl, and dev.jsonl and test.jsonl where there are any. A single file is split by a hash of the
-prompt (of the text, where there is no prompt): about 90 % train, 5 % dev, 5 % test. All completions of one prompt
-fall into the same split, and a line stays in its split when others are added or removed.
+A folder holds train.jsonl, and dev.jsonl and test.jsonl where there are any. A single file is split by a
+hash of the prompt (of the text, where there is no prompt): about 90 % train, 5 % dev, 5 % test. All
+completions of one prompt fall into the same split, and a line stays in its split when others are added or
+removed.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class _Entry:
 
 def load_jsonl(where: str) -> Corpus:
     """The corpus of a file or folder; DataError with the line's number where a line is broken."""
-    path = Path(where)
+    path = Path(where).expanduser()
     name = f"jsonl:{where}"
     if not path.is_dir():
         return Corpus(name, _split_by_hash(_read(path)))
@@ -79,9 +80,10 @@ def _entries(path: Path, text: str) -> Iterator[_Entry]:
 def _parse(place: str, line: str) -> _Entry:
     try:
         value = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as error:
-        why = f"{error.msg} at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else "too deep"
-        raise DataError(f"{place}: not JSON ({why})", _EXPECTED) from None
+    except json.JSONDecodeError as error:
+        raise DataError(f"{place}: not JSON ({error.msg} at character {error.pos + 1})", _EXPECTED) from None
+    except RecursionError:
+        raise DataError(f"{place}: JSON nested too deeply", _EXPECTED) from None
     if not isinstance(value, dict):
         raise DataError(f"{place}: {line.strip()[:60]!r} is not an object", _EXPECTED)
     has_text = "text" in value
@@ -90,7 +92,9 @@ def _parse(place: str, line: str) -> _Entry:
     prompt = "" if has_text else _string(place, value, "prompt")
     completion = _string(place, value, "text" if has_text else "completion")
     if not completion:
-        raise DataError(f"{place}: {'text' if has_text else 'completion'} is empty", "Fill it, or delete the line.")
+        raise DataError(
+            f"{place}: {'text' if has_text else 'completion'} is empty", "Fill it, or delete the line."
+        )
     return _Entry(prompt, completion)
 
 
@@ -101,5 +105,7 @@ def _string(place: str, value: dict[str, object], key: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise DataError(f"{place}: {key} holds half of a surrogate pair at character {error.start + 1}") from None
+        raise DataError(
+            f"{place}: {key} holds half of a surrogate pair at character {error.start + 1}"
+        ) from None
     return text.strip()

@@ -1,9 +1,9 @@
 """Canonical micro-batches: what is computed together in step s, chosen by data, seed and batch sizes alone.
 
-An epoch is a shuffle of all examples, cut into pools of 64 global batches. A pool is sorted by length, cut into
-micro-batches, and its micro-batches are shuffled; consecutive ones make steps. So a micro-batch's sequences are
-nearly of one length, which wastes little padding, while a step still mixes short and long ones. Every example
-comes exactly once an epoch; only an epoch's last step can be short.
+An epoch is a shuffle of all examples, cut into pools of 64 global batches. A pool is sorted by length, cut
+into micro-batches, and its micro-batches are shuffled; consecutive ones make steps. So a micro-batch's
+sequences are nearly of one length, which wastes little padding, while a step still mixes short and long
+ones. Every example comes exactly once an epoch; only an epoch's last step can be short.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class BatchPlan:
             raise DataError("there is no example to train on")
         if micro_batch_size < 1 or global_batch_size < 1 or global_batch_size % micro_batch_size:
             raise ConfigError(
-                f"a global batch of {global_batch_size} cannot be cut into micro-batches of {micro_batch_size}",
+                f"global batch {global_batch_size} is not a multiple of micro-batch {micro_batch_size}",
                 "Choose a global batch size that is a multiple of the micro-batch size, both at least 1.",
             )
         self._examples = tuple(examples)
@@ -153,7 +153,8 @@ def evaluation_batches(examples: Sequence[Example], batch_size: int) -> list[Mic
 
 
 def collate(index: int, examples: Sequence[Example]) -> MicroBatch:
-    """One micro-batch of these examples, in this order, filled up with the end token that each of them ends with."""
+    """One micro-batch of these examples, in this order, filled up with the end token that each of them ends
+    with."""
     lengths = [len(example) for example in examples]
     shape = (len(examples), max(lengths))
     token_ids = torch.full(shape, examples[0].target_ids[-1], dtype=torch.int64)

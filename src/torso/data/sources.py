@@ -12,13 +12,14 @@ from torso.data.jsonl import load_jsonl
 from torso.errors import DataError
 
 _EXPECTED = (
-    "Expected demo, e2e, e2e:PATH (the official zip, its folder, or CSV files), or jsonl:PATH (a file, or a folder"
-    " with train.jsonl, dev.jsonl, test.jsonl)."
+    "Expected demo, e2e, e2e:PATH (the official zip, its folder, or CSV files), or jsonl:PATH (a file, or a"
+    " folder with train.jsonl, dev.jsonl, test.jsonl)."
 )
 
 
 def load(spec: str, say: Say = say_on_stderr) -> Corpus:
-    """The corpus that `spec` names; `say` is told when something is downloaded. DataError when it cannot be had."""
+    """The corpus that `spec` names; `say` is told when something is downloaded. DataError when it cannot be
+    had."""
     kind, _, where = spec.partition(":")
     if spec == "demo":
         return demo_corpus()

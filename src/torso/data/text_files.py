@@ -20,11 +20,13 @@ def read_file(path: Path) -> bytes:
 
 
 def decode_utf8(label: str, data: bytes) -> str:
-    """UTF-8 text without its byte order mark; DataError that names the line of the first byte that is not UTF-8."""
+    """UTF-8 text without its byte order mark; DataError that names the line of the first byte that is not
+    UTF-8."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise DataError(
-            f"{label}, line {line}: the byte 0x{data[error.start]:02x} is not UTF-8", "Save the file as UTF-8."
+            f"{label}, line {line}: the byte 0x{data[error.start]:02x} is not UTF-8",
+            "Save the file as UTF-8.",
         ) from None

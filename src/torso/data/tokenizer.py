@@ -20,7 +20,8 @@ END_OF_TEXT = "<|endoftext|>"
 class Tokenizer:
     """The tokenizer of a folder that holds tokenizer.json, or vocab.json and merges.txt.
 
-    Text never turns into the end token: `<|endoftext|>` within a text is encoded as the characters it is made of.
+    Text never turns into the end token: `<|endoftext|>` within a text is encoded as the characters it is
+    made of.
     """
 
     def __init__(self, folder: Path | str) -> None:
@@ -47,8 +48,8 @@ class Tokenizer:
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """`encode` of many texts."""
-        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [list(encoding.ids) for encoding in encodings]
+        # One by one: the library's batches start threads, which must not be there when a process forks.
+        return [self.encode(text) for text in texts]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids; end tokens are left out, bytes that are not UTF-8 become U+FFFD."""
@@ -62,7 +63,8 @@ def _load(folder: Path) -> tokenizers.Tokenizer:
     if vocabulary.is_file() and merges.is_file():
         return _from_vocabulary(vocabulary, merges)
     raise DataError(
-        f"the folder {folder} holds no tokenizer", "Expected tokenizer.json, or vocab.json and merges.txt, in it."
+        f"the folder {folder} holds no tokenizer",
+        "Expected tokenizer.json, or vocab.json and merges.txt, in it.",
     )
 
 
