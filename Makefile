@@ -33,7 +33,7 @@ $(STAMP):
 	@touch $@
 
 demo: setup
-	@$(BIN)/python scripts/demo.py
+	@$(BIN)/torso demo
 
 test: setup
 	$(BIN)/python -m pytest

@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
     """Print the text."""
     from torso.cli.evaluate import opened_model
     from torso.data.corpus import Group
-    from torso.data.e2e import linearise
+    from torso.data.slots import prompt_of
     from torso.evaluation.evaluate import decode_groups
 
     options = parse(GenerateArguments, "generate", arguments)
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
     run = RunDirectory(options.run_dir)
     assembly = Assembly(RunConfig.from_toml(run.path / "config.toml"))
     assembly.use_threads()
-    prompt = linearise(options.mr) if options.mr is not None else options.prompt or ""
+    prompt = prompt_of(options.mr) if options.mr is not None else options.prompt or ""
     group = Group(options.mr or prompt, prompt, ())
     with opened_model(assembly, checkpoints.load_newest(run.checkpoints)) as model:
         [decoded] = decode_groups(model, assembly.tokenizer, [group], assembly.max_tokens, options.max_new_tokens)

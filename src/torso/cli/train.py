@@ -31,9 +31,9 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def next_folder(parent: Path) -> Path:
-    """The first of run-001, run-002, … that is not there."""
+def next_folder(parent: Path, name: str = "run") -> Path:
+    """The first of name-001, name-002, … that is not there."""
     number = 1
-    while (parent / f"run-{number:03d}").exists():
+    while (parent / f"{name}-{number:03d}").exists():
         number += 1
-    return parent / f"run-{number:03d}"
+    return parent / f"{name}-{number:03d}"
