@@ -23,9 +23,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 WORDNET_URL = "https://deb.debian.org/debian/pool/main/w/wordnet/wordnet-base_3.0-37_all.deb"
-WORDNET_FILES = {
-    f"{kind}.{pos}" for kind in ("index", "data") for pos in ("noun", "verb", "adj", "adv")
-} | {f"{pos}.exc" for pos in ("noun", "verb", "adj", "adv")} | {"cntlist.rev"}
+WORDNET_FILES = (
+    {f"{kind}.{pos}" for kind in ("index", "data") for pos in ("noun", "verb", "adj", "adv")}
+    | {f"{pos}.exc" for pos in ("noun", "verb", "adj", "adv")}
+    | {"cntlist.rev"}
+)
 WORDNET_SHA256 = "bde092e1517a93e7b755fbeb57bc77278e3d3c27ac88bf8ab902364f22468114"
 PUNKT_WHEEL = "llama-index-core==0.14.25"
 PUNKT_PREFIX = "llama_index/core/_static/nltk_cache/tokenizers/punkt_tab/english/"
@@ -112,7 +114,10 @@ def wordnet_by_url() -> Files:
 def punkt_by_pip() -> Files:
     """From a wheel that carries it."""
     with tempfile.TemporaryDirectory() as folder:
-        run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--disable-pip-version-check", PUNKT_WHEEL], folder)
+        run(
+            [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--disable-pip-version-check", PUNKT_WHEEL],
+            folder,
+        )
         (wheel,) = Path(folder).glob("*.whl")
         with zipfile.ZipFile(wheel) as archive:
             names = [n for n in archive.namelist() if n.startswith(PUNKT_PREFIX)]

@@ -20,10 +20,12 @@ def test_links_within_the_tree_lead_somewhere(path: Path) -> None:
 def test_every_decision_is_listed() -> None:
     listed = (ROOT / "docs/decisions/README.md").read_text(encoding="utf-8")
     records = [path.name for path in (ROOT / "docs/decisions").glob("0*.md")]
-    assert records and all(name in listed for name in records)
+    assert records
+    assert all(name in listed for name in records)
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("configs/*.toml")), ids=lambda path: path.name)
 def test_settings_files_are_toml_and_say_how_to_use_them(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    assert tomllib.loads(text) and f"--config configs/{path.name}" in text
+    assert tomllib.loads(text)
+    assert f"--config configs/{path.name}" in text

@@ -87,7 +87,7 @@ class RunConfig:
     weight_decay: float = 0.0
     """AdamW."""
 
-    dtype: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
+    dtype: Literal["auto", "fp32", "bf16"] = "fp32"
     """What is computed in; auto takes what the device does natively. Adapters are always fp32."""
     device: str = "auto"
     """cpu, cuda, cuda:1; auto takes the GPUs in order of rank, or the CPU."""
@@ -131,13 +131,17 @@ class RunConfig:
         if not 0.0 <= self.dropout < 1.0:
             raise ConfigError(f"dropout is {self.dropout}", "Give a number from 0 up to, not including, 1.")
         if self.strategy == "single" and self.clients != 1:
-            raise ConfigError(f"clients is {self.clients} with strategy single", "Several clients need --strategy split.")
+            raise ConfigError(
+                f"clients is {self.clients} with strategy single", "Several clients need --strategy split."
+            )
         for name in ("max_examples", "max_tokens", "threads"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name} is {value}", "Give 1 or more.")
         if self.strategy == "split" and self.head_cut == 0:
-            raise ConfigError("head_cut is 0 with strategy split", "Plain embeddings would cross the wire; give 1 or more.")
+            raise ConfigError(
+                "head_cut is 0 with strategy split", "Plain embeddings would cross the wire; give 1 or more."
+            )
 
     @property
     def adapter_config(self) -> AdapterConfig:
@@ -222,7 +226,9 @@ def check_resume(old: RunConfig, new: RunConfig) -> None:
         if field.name not in MAY_CHANGE and getattr(old, field.name) != getattr(new, field.name)
     ]
     if changed:
-        raise ConfigError(f"a resumed run keeps its settings, but these differ: {', '.join(changed)}", "Start a new run.")
+        raise ConfigError(
+            f"a resumed run keeps its settings, but these differ: {', '.join(changed)}", "Start a new run."
+        )
 
 
 def read_settings(path: Path, cls: type[Any]) -> dict[str, Any]:
@@ -236,5 +242,7 @@ def read_settings(path: Path, cls: type[Any]) -> dict[str, Any]:
     known = {field.name for field in dataclasses.fields(cls)}
     unknown = sorted(values.keys() - known)
     if unknown:
-        raise ConfigError(f"{path} has unknown settings: {', '.join(unknown)}", "See `torso train --help` for the names.")
+        raise ConfigError(
+            f"{path} has unknown settings: {', '.join(unknown)}", "See `torso train --help` for the names."
+        )
     return values

@@ -23,7 +23,7 @@ def test_the_fingerprint_follows_the_content_and_not_the_name() -> None:
 def test_an_absent_or_empty_split_is_a_clear_error() -> None:
     corpus = Corpus("mine", {"train": (Group("a", "A", ("1",)),), "dev": ()})
     for split in ("dev", "test"):
-        with pytest.raises(DataError, match=f"mine has no {split} examples.*train"):
+        with pytest.raises(DataError, match=rf"mine has no {split} examples.*train"):
             corpus.split(split)
     with pytest.raises(DataError, match="no split named 'validation'"):
         corpus.split("validation")
@@ -31,5 +31,5 @@ def test_an_absent_or_empty_split_is_a_clear_error() -> None:
 
 @pytest.mark.parametrize("spec", ["", "e2f", "demo:x", "jsonl", "jsonl:", "e2e:", "news:x", "/some/path.csv"])
 def test_an_unknown_data_set_is_a_clear_error(spec: str) -> None:
-    with pytest.raises(DataError, match="is not known. Expected demo, e2e, e2e:PATH"):
+    with pytest.raises(DataError, match=r"is not known. Expected demo, e2e, e2e:PATH"):
         load(spec)

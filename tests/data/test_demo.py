@@ -55,9 +55,7 @@ def test_dev_and_test_mrs_and_their_names_are_unseen(demo: Corpus) -> None:
     for first, second in (("train", "dev"), ("train", "test"), ("dev", "test")):
         assert not names(demo, first) & names(demo, second)
         assert not {g.mr for g in demo.split(first)} & {g.mr for g in demo.split(second)}
-        assert not any(
-            name in text for name in names(demo, second) for g in demo.split(first) for text in g.references
-        )
+        assert not any(name in text for name in names(demo, second) for g in demo.split(first) for text in g.references)
 
 
 def test_no_combination_of_the_other_values_occurs_twice(demo: Corpus) -> None:
@@ -80,12 +78,8 @@ def test_each_mr_has_several_references_that_say_every_value(demo: Corpus) -> No
 
 def test_every_junction_of_two_sentences_stands_in_some_style() -> None:
     assert {(place, money) for place, money, _ in STYLES} == {(p, m) for p in range(3) for m in range(2)}
-    assert {(place, children) for place, _, children in STYLES} == {
-        (p, c) for p in range(3) for c in range(2)
-    }
-    assert {(money, children) for _, money, children in STYLES} == {
-        (m, c) for m in range(2) for c in range(2)
-    }
+    assert {(place, children) for place, _, children in STYLES} == {(p, c) for p in range(3) for c in range(2)}
+    assert {(money, children) for _, money, children in STYLES} == {(m, c) for m in range(2) for c in range(2)}
 
 
 def test_written_as_csv_it_reads_back_the_same(demo: Corpus, tmp_path: Path) -> None:

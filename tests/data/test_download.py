@@ -89,15 +89,13 @@ def test_a_damaged_copy_is_fetched_again(server: str, tmp_path: Path) -> None:
 
 def test_without_a_network_the_error_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with pytest.raises(
-        DataError, match="cannot be downloaded.*Without internet give a copy: --data e2e:PATH"
-    ):
+    with pytest.raises(DataError, match=r"cannot be downloaded.*Without internet give a copy: --data e2e:PATH"):
         official_e2e(lambda _: None, url="http://127.0.0.1:1/file", cache=tmp_path)
 
 
 def test_a_cache_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(DataError, match="cannot be written.*TORSO_CACHE"):
+    with pytest.raises(DataError, match=r"cannot be written.*TORSO_CACHE"):
         official_e2e(lambda _: None, url="http://127.0.0.1:1/", cache=tmp_path / "file")
 
 

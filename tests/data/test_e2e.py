@@ -30,9 +30,7 @@ def write(folder: Path, text: str | bytes, name: str = "trainset.csv") -> Path:
 @pytest.mark.parametrize(
     ("split", "rows", "mrs"), [("train", 42_061, 4_862), ("dev", 4_672, 547), ("test", 4_693, 630)]
 )
-def test_the_official_zip_has_its_known_rows_and_mrs(
-    official: Corpus, split: str, rows: int, mrs: int
-) -> None:
+def test_the_official_zip_has_its_known_rows_and_mrs(official: Corpus, split: str, rows: int, mrs: int) -> None:
     groups = official.split(split)
     assert len(groups) == mrs
     assert sum(len(group.references) for group in groups) == rows
@@ -130,9 +128,7 @@ def test_csv_files_are_taken_by_name(tmp_path: Path) -> None:
         (HEADER.encode() + b"name[A],\xa320\n", "line 2: the byte 0xa3 is not UTF-8"),
     ],
 )
-def test_a_broken_file_is_one_line_with_file_and_line(
-    tmp_path: Path, text: str | bytes, message: str
-) -> None:
+def test_a_broken_file_is_one_line_with_file_and_line(tmp_path: Path, text: str | bytes, message: str) -> None:
     path = write(tmp_path, text)
     with pytest.raises(DataError) as caught:
         load_e2e(str(path))
@@ -144,7 +140,7 @@ def test_a_broken_file_is_one_line_with_file_and_line(
 def test_a_missing_path_a_foreign_folder_and_a_damaged_zip_are_clear_errors(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="there is no file"):
         load_e2e(str(tmp_path / "nowhere.zip"))
-    with pytest.raises(DataError, match=f"holds none of {', '.join(FILES.values())}"):
+    with pytest.raises(DataError, match=rf"holds none of {', '.join(FILES.values())}"):
         load_e2e(str(tmp_path))
     with pytest.raises(DataError, match=r"damaged\.zip cannot be read"):
         load_e2e(str(write(tmp_path, b"PK\x03\x04nothing", "damaged.zip")))

@@ -42,9 +42,7 @@ def test_over_long_examples_are_left_out_whole_and_reported(tokenizer: Tokenizer
     cut = encode_split(GROUPS, tokenizer, lengths[-1] - 1)
     assert cut.examples == whole.examples[:3]
     assert (cut.report.num_examples, cut.report.num_over_long, cut.report.longest) == (3, 1, lengths[-1])
-    assert str(cut.report).endswith(
-        f"longest {lengths[-1]}; left out 1 of more than {lengths[-1] - 1} tokens"
-    )
+    assert str(cut.report).endswith(f"longest {lengths[-1]}; left out 1 of more than {lengths[-1] - 1} tokens")
     assert whole.report.num_over_long == 0
     assert whole.report.num_tokens == sum(lengths)
     assert whole.report.num_target_tokens == sum(len(example.target_ids) for example in whole.examples)

@@ -20,9 +20,7 @@ def groups_of(corpus: Corpus) -> dict[str, set[Group]]:
 
 
 def test_a_folder_gives_its_splits(tmp_path: Path) -> None:
-    write(
-        tmp_path / "train.jsonl", {"prompt": "q", "completion": "a"}, "", {"prompt": "q", "completion": "b"}
-    )
+    write(tmp_path / "train.jsonl", {"prompt": "q", "completion": "a"}, "", {"prompt": "q", "completion": "b"})
     write(tmp_path / "test.jsonl", {"text": "free \u2028 text"}, {"text": "more"})
     corpus = load(f"jsonl:{tmp_path}")
     assert corpus.split("train") == [Group("q", "q", ("a", "b"))]
@@ -35,9 +33,7 @@ def test_a_single_file_is_split_by_prompt_about_90_5_5(tmp_path: Path) -> None:
     prompts = {split: {group.prompt for group in groups} for split, groups in corpus.splits.items()}
     assert sum(map(len, prompts.values())) == len(set.union(*prompts.values())) == 1000
     assert sum(len(group.references) for groups in corpus.splits.values() for group in groups) == 2000
-    assert [round(len(prompts[split]) / 10) for split in ("train", "dev", "test")] == pytest.approx(
-        [90, 5, 5], abs=2
-    )
+    assert [round(len(prompts[split]) / 10) for split in ("train", "dev", "test")] == pytest.approx([90, 5, 5], abs=2)
 
 
 def test_a_line_stays_in_its_split_when_others_are_added(tmp_path: Path) -> None:
@@ -88,7 +84,7 @@ def test_missing_and_empty_files_are_clear_errors(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="has no lines"):
         load(f"jsonl:{write(tmp_path / 'empty.jsonl')}")
     (tmp_path / "folder").mkdir()
-    with pytest.raises(DataError, match="holds none of train.jsonl, dev.jsonl, test.jsonl"):
+    with pytest.raises(DataError, match=r"holds none of train.jsonl, dev.jsonl, test.jsonl"):
         load(f"jsonl:{tmp_path / 'folder'}")
 
 

@@ -29,9 +29,7 @@ def test_values_may_hold_commas_and_brackets(mr: str, slots: list[tuple[str, str
     assert parse_mr(mr) == slots
 
 
-@pytest.mark.parametrize(
-    "mr", ["", "  ", "Blue Spice", "name[Blue", "name[A] eatType[pub]x", "[A]", "name[A], pub"]
-)
+@pytest.mark.parametrize("mr", ["", "  ", "Blue Spice", "name[Blue", "name[A] eatType[pub]x", "[A]", "name[A], pub"])
 def test_a_malformed_mr_is_refused_in_one_line(mr: str) -> None:
     with pytest.raises(DataError, match="malformed at character") as caught:
         parse_mr(mr)

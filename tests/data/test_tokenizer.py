@@ -85,19 +85,17 @@ def test_the_end_token_may_be_named_by_its_config(tmp_path: Path, train_small: C
     (folder / "tokenizer_config.json").write_text('{"eos_token": {"content": "</s>"}}')
     assert Tokenizer(folder).eos_id == 0
     (folder / "tokenizer_config.json").write_text('{"eos_token": ')
-    with pytest.raises(DataError, match="tokenizer_config.json, line 1: not JSON"):
+    with pytest.raises(DataError, match=r"tokenizer_config.json, line 1: not JSON"):
         Tokenizer(folder)
 
 
 def test_missing_and_broken_files_are_clear_errors(tmp_path: Path) -> None:
-    with pytest.raises(
-        DataError, match="holds no tokenizer. Expected tokenizer.json, or vocab.json and merges.txt"
-    ):
+    with pytest.raises(DataError, match=r"holds no tokenizer. Expected tokenizer.json, or vocab.json and merges.txt"):
         Tokenizer(tmp_path)
     (tmp_path / "vocab.json").write_text("{}x")
     (tmp_path / "merges.txt").write_text("a b")
     with pytest.raises(DataError, match="are not a BPE vocabulary"):
         Tokenizer(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(DataError, match="tokenizer.json is not a tokenizer"):
+    with pytest.raises(DataError, match=r"tokenizer.json is not a tokenizer"):
         Tokenizer(tmp_path)

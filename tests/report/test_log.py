@@ -14,25 +14,31 @@ def test_a_run_is_read_whole(tmp_path: Path, make_run: Callable[..., Path]) -> N
     run = read_run(make_run(tmp_path / "a", num_steps=20))
     assert [s.step for s in run.steps] == list(range(1, 21))
     assert [e.epoch for e in run.epochs] == [1, 2]
-    assert run.name == "a" and run.state["epochs"] == 2
+    assert run.name == "a"
+    assert run.state["epochs"] == 2
     assert run.info["arithmetic"]["threads"] == "1"
-    assert run.before is not None and run.before.record.perplexity == 48.2
-    assert run.after is not None and len(run.after.examples) == 12
-    assert run.bytes_sent == 20 * 1_474_560 and run.seconds == pytest.approx(3.6)
+    assert run.before is not None
+    assert run.before.record.perplexity == 48.2
+    assert run.after is not None
+    assert len(run.after.examples) == 12
+    assert run.bytes_sent == 20 * 1_474_560
+    assert run.seconds == pytest.approx(3.6)
 
 
 def test_a_cut_last_line_is_left_out_without_a_word(tmp_path: Path, step: Callable[..., StepRecord]) -> None:
     log = tmp_path / "metrics.jsonl"
     log.write_text(to_line(step(1)) + to_line(step(2))[:40])
     records, bad = read_records(log)
-    assert [r.step for r in records] == [1] and bad == 0
+    assert [r.step for r in records] == [1]
+    assert bad == 0
 
 
 def test_a_broken_line_in_the_middle_is_counted(tmp_path: Path, step: Callable[..., StepRecord]) -> None:
     log = tmp_path / "metrics.jsonl"
     log.write_text(to_line(step(1)) + "{broken\n" + "[1]\n" + '{"kind": "moon"}\n\n' + to_line(step(2)))
     records, bad = read_records(log)
-    assert [r.step for r in records] == [1, 2] and bad == 3
+    assert [r.step for r in records] == [1, 2]
+    assert bad == 3
 
 
 def test_a_step_that_was_done_again_counts_once(
@@ -45,13 +51,17 @@ def test_a_step_that_was_done_again_counts_once(
     with open(path / "metrics.jsonl", "a") as file:
         file.write(to_line(step(2, loss=9.0)) + to_line(epoch(2, 2)))
     run = read_run(path)
-    assert [s.step for s in run.steps] == [1, 2] and run.steps[1].loss == 9.0 and len(run.epochs) == 2
+    assert [s.step for s in run.steps] == [1, 2]
+    assert run.steps[1].loss == 9.0
+    assert len(run.epochs) == 2
 
 
 def test_a_run_that_has_only_begun_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text('{"job": "x", "epochs": 1}')
     run = read_run(tmp_path)
-    assert run.steps == () and run.after is None and run.subset is None
+    assert run.steps == ()
+    assert run.after is None
+    assert run.subset is None
 
 
 def test_a_directory_without_a_run_is_an_error(tmp_path: Path) -> None:

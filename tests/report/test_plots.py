@@ -20,18 +20,15 @@ def epochs(epoch: Callable[..., EpochRecord]) -> list[EpochRecord]:
     return [epoch(1, 30), epoch(2, 60)]
 
 
-def test_each_quantity_is_drawn_by_step_and_by_epoch(
-    steps: list[StepRecord], epochs: list[EpochRecord]
-) -> None:
+def test_each_quantity_is_drawn_by_step_and_by_epoch(steps: list[StepRecord], epochs: list[EpochRecord]) -> None:
     keys = ["loss", "grad_norm", "throughput", "memory"]
     assert [p.key for p in step_plots(steps)] == keys
     assert [p.key for p in epoch_plots(epochs)] == keys
-    assert step_plots([]) == [] and epoch_plots([]) == []
+    assert step_plots([]) == []
+    assert epoch_plots([]) == []
 
 
-def test_memory_shows_client_and_server_where_known(
-    step: Callable[..., StepRecord], steps: list[StepRecord]
-) -> None:
+def test_memory_shows_client_and_server_where_known(step: Callable[..., StepRecord], steps: list[StepRecord]) -> None:
     assert [line.label for line in step_plots(steps)[3].lines] == ["client", "body server"]
     alone = [step(n, server_memory_bytes=0) for n in range(1, 4)]
     assert [line.label for line in step_plots(alone)[3].lines] == ["client"]
@@ -43,9 +40,11 @@ def test_svg_is_well_formed_and_takes_its_colours_from_the_page(
     for plot in step_plots(steps, clip_at=1.0) + epoch_plots(epochs, clip_at=1.0):
         svg = to_svg(plot)
         ET.fromstring(svg)
-        assert "var(--ink)" in svg and "var(--series-1)" in svg
+        assert "var(--ink)" in svg
+        assert "var(--series-1)" in svg
         assert not any(colour in svg for colour in (INK, FAINT, *SERIES))
-        assert "<metadata>" not in svg and "<?xml" not in svg
+        assert "<metadata>" not in svg
+        assert "<?xml" not in svg
 
 
 def test_the_same_log_gives_the_same_bytes(steps: list[StepRecord]) -> None:

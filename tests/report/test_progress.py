@@ -30,7 +30,9 @@ def play(step: Callable[..., StepRecord], epoch: Callable[..., EpochRecord]) -> 
 def test_without_a_terminal_there_is_a_plain_line_every_ten_seconds(play: Callable[[bool], str]) -> None:
     lines = [line for line in play(False).splitlines() if line.startswith("step ") and "/60" in line]
     assert [line.split()[1] for line in lines] == ["1/60", "11/60", "21/60"]
-    assert "loss" in lines[1] and "tokens/s" in lines[1] and "49.0 s left" in lines[1]
+    assert "loss" in lines[1]
+    assert "tokens/s" in lines[1]
+    assert "49.0 s left" in lines[1]
 
 
 def test_messages_and_epochs_stay_as_they_are(play: Callable[[bool], str]) -> None:
@@ -41,7 +43,8 @@ def test_messages_and_epochs_stay_as_they_are(play: Callable[[bool], str]) -> No
 
 def test_a_terminal_gets_one_line_that_is_rewritten(play: Callable[[bool], str]) -> None:
     text = play(True)
-    assert "\x1b[" in text and "left" in text
+    assert "\x1b[" in text
+    assert "left" in text
 
 
 def test_a_roll_back_starts_the_averages_again(step: Callable[..., StepRecord]) -> None:

@@ -45,6 +45,9 @@ from torso.training.run_directory import MetricsLog, RunDirectory
 CONFIG = GPT2Config(vocab_size=61, n_positions=32, n_embd=16, n_layer=4, n_head=2)
 CUTS = Cuts(1, 3, 4)
 SEED = 5
+DORA = AdapterConfig(kind="dora", lora_rank=2, alpha=4.0)
+TRAINING = TrainingConfig(global_batch_size=8, micro_batch_size=2, seed=3, checkpoint_every_steps=2)
+OPTIMIZER = OptimizerConfig(weight_decay=0.01)
 
 
 def base_folder(path: Path) -> Path:
@@ -186,13 +189,13 @@ class Recipe:
     """What a small run is like."""
 
     folder: Path
-    adapter: AdapterConfig = AdapterConfig(kind="dora", lora_rank=2, alpha=4.0)
+    adapter: AdapterConfig = DORA
     dropout: float = 0.0
     clients: int = 1
     servers: tuple[str, ...] = ()
     wire: str = "safetensors"
-    training: TrainingConfig = TrainingConfig(global_batch_size=8, micro_batch_size=2, seed=3, checkpoint_every_steps=2)
-    optimizer: OptimizerConfig = OptimizerConfig(weight_decay=0.01)
+    training: TrainingConfig = TRAINING
+    optimizer: OptimizerConfig = OPTIMIZER
 
     def spec(self) -> JobSpec:
         """The body's job."""
@@ -209,9 +212,7 @@ class Recipe:
 
     def trainer(self, run: RunDirectory, group: Group, listener: Quiet, stop: Callable[[], bool]) -> Trainer:
         """One rank's trainer: split where servers are given, else whole."""
-        config = dataclasses.replace(
-            CONFIG, embd_pdrop=self.dropout, attn_pdrop=self.dropout, resid_pdrop=self.dropout
-        )
+        config = dataclasses.replace(CONFIG, embd_pdrop=self.dropout, attn_pdrop=self.dropout, resid_pdrop=self.dropout)
         source, seed = RandomWeights(CONFIG, SEED), self.training.seed
         head = build(Head, source, CUTS, config=config)
         tail = build(Tail, source, CUTS, config=config)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from tests.split.harness import Recipe, base_folder, serving
+
 from torso.adapters.config import AdapterConfig
 
 LORA = AdapterConfig(kind="lora", lora_rank=2, alpha=4.0, dropout=0.1)

@@ -34,7 +34,8 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(tmp_path: Path
         data[3] ^= 255
         file.write_bytes(bytes(data) if damage == "flip" else bytes(data[:-7]))
     loaded = checkpoints.load_newest(tmp_path)
-    assert loaded is not None and loaded.step == 5
+    assert loaded is not None
+    assert loaded.step == 5
     assert "step-00000009" in loaded.warnings[0]
 
 
@@ -60,7 +61,7 @@ def test_a_save_that_fails_leaves_the_earlier_ones_intact(tmp_path: Path, monkey
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(checkpoints, "write_synced", no_room)
-    with pytest.raises(CheckpointError, match="No space left.*intact"):
+    with pytest.raises(CheckpointError, match=r"No space left.*intact"):
         checkpoints.save(tmp_path, 2, a_state(), {})
     assert checkpoints.load_newest(tmp_path).step == 1  # type: ignore[union-attr]
     assert not list(tmp_path.glob(".tmp-*"))

@@ -66,7 +66,9 @@ def combine_on(world_size: int, held: list[list[int]], num: int, tags: list[int]
         for i in held[rank]:
             part.keep(i, gradients(i))
         try:
-            norms = part.combine(num, Group.local(store, rank, world_size), tag=(tags or [1] * world_size)[rank : rank + 1])
+            norms = part.combine(
+                num, Group.local(store, rank, world_size), tag=(tags or [1] * world_size)[rank : rank + 1]
+            )
             part.apply(Update(3.0, 1.0, 0.1))
             out[rank] = (norms, part.fingerprint(1))  # type: ignore[call-overload]
         except (StateLostError, GroupError) as error:

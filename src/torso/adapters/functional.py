@@ -23,11 +23,11 @@ def adapted_linear(
     row_scale: tuple[Tensor, Tensor] | None,
     mask: Tensor | None,
 ) -> Tensor:
-    """x [N, in] → [N, out]. `row_scale` is DoRA's (magnitude, row norm); `mask` [N, in] drops the low-rank path's input."""
+    """x [N, in] → [N, out]. `row_scale` is DoRA's (magnitude, row norm); `mask` [N, in] drops the low-rank input."""
     if row_scale is None:
-        y: Tensor = _LoRALinear.apply(x, weight, bias, lora_a, lora_b, scaling, mask)
+        y: Tensor = _LoRALinear.apply(x, weight, bias, lora_a, lora_b, scaling, mask)  # type: ignore[no-untyped-call]
     else:
-        y = _DoRALinear.apply(x, weight, bias, lora_a, lora_b, scaling, *row_scale, mask)
+        y = _DoRALinear.apply(x, weight, bias, lora_a, lora_b, scaling, *row_scale, mask)  # type: ignore[no-untyped-call]
     return y
 
 

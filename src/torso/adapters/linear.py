@@ -1,7 +1,7 @@
 """A frozen linear layer with a trainable low-rank path.
 
-LoRA: y = x Wᵀ + b + s (x Aᵀ) Bᵀ. DoRA: y = c ⊙ (x Wᵀ + s (x Aᵀ) Bᵀ) + b with c = m / ‖W + s B A‖ by output row, the norm
-detached. Adapters are float32 whatever the base computes in. Shapes: x [..., in], W [out, in], A [R, in], B [out, R],
+LoRA: y = x Wᵀ + b + s (x Aᵀ) Bᵀ. DoRA: y = c ⊙ (x Wᵀ + s (x Aᵀ) Bᵀ) + b with c = m / ‖W + s B A‖ by output row, the
+norm detached. Adapters are float32 whatever the base computes in. Shapes: x [..., in], W [out, in], A [R, in], B [out, R],
 m and c [out].
 """
 
@@ -39,7 +39,9 @@ class AdaptedLinear(nn.Module):
         """[..., in] → [..., out]."""
         flat = x.reshape(-1, x.shape[-1])
         mask = dropout_mask(flat, self._dropout, self._name)
-        y = adapted_linear(flat, self.weight, self.bias, self.lora_A, self.lora_B, self.scaling, self._row_scale(), mask)
+        y = adapted_linear(
+            flat, self.weight, self.bias, self.lora_A, self.lora_B, self.scaling, self._row_scale(), mask
+        )
         return y.view(*x.shape[:-1], -1)
 
     def _row_scale(self) -> tuple[Tensor, Tensor] | None:

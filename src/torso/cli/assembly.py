@@ -24,7 +24,7 @@ from torso.model.config import Cuts, GPT2Config
 from torso.model.hub import open_source, tokenizer_folder
 from torso.model.stages import Body, Head, Tail
 from torso.model.weights import FolderWeights, RandomWeights, build
-from torso.parallel.arithmetic import DTYPES, describe, native_dtype, set_threads
+from torso.parallel.arithmetic import DTYPES, Dtype, describe, native_dtype, set_threads
 from torso.parallel.group import Group
 from torso.split.client.job import JobSpec
 from torso.split.client.remote_body import RemoteBody
@@ -59,7 +59,9 @@ class Assembly:
         """Where the model is cut; checked for a split."""
         cuts = self.config.cuts(self.source.config.n_layer)
         if self.config.strategy == "split" and cuts.head_cut < 1:
-            raise ConfigError("head_cut is 0 with strategy split", "Plain embeddings would cross the wire; give 1 or more.")
+            raise ConfigError(
+                "head_cut is 0 with strategy split", "Plain embeddings would cross the wire; give 1 or more."
+            )
         return cuts
 
     @cached_property
@@ -84,7 +86,9 @@ class Assembly:
         positions = self.source.config.n_positions
         longest = self.config.max_tokens or positions
         if longest > positions:
-            raise ConfigError(f"max_tokens is {longest}, the model has {positions} positions", f"Give at most {positions}.")
+            raise ConfigError(
+                f"max_tokens is {longest}, the model has {positions} positions", f"Give at most {positions}."
+            )
         return longest
 
     @cached_property
@@ -104,7 +108,7 @@ class Assembly:
         return choose_device(self.config.device, self.local_rank)
 
     @cached_property
-    def dtype(self) -> str:
+    def dtype(self) -> Dtype:
         """What is computed in."""
         return native_dtype(self.device) if self.config.dtype == "auto" else self.config.dtype
 

@@ -61,9 +61,7 @@ def main(arguments: Sequence[str]) -> int:
         settings.write(path)
         threading.Thread(target=_announce, args=(settings,), daemon=True).start()
         try:
-            launch(
-                "torso.split.server.rank", [str(path)], num_ranks=settings.workers, threads=settings.threads
-            )
+            launch("torso.split.server.rank", [str(path)], num_ranks=settings.workers, threads=settings.threads)
         except KeyboardInterrupt:
             print("torso: the body server has stopped", file=sys.stderr)
     return 0

@@ -50,9 +50,7 @@ class DemoSizes:
         for split in SPLITS:
             most = len(_names(split)) // 2
             if not 1 <= getattr(self, split) <= most:
-                raise DataError(
-                    f"{getattr(self, split)} MRs were asked for in {split}", f"Choose 1 to {most}."
-                )
+                raise DataError(f"{getattr(self, split)} MRs were asked for in {split}", f"Choose 1 to {most}.")
 
 
 def demo_corpus(sizes: DemoSizes | None = None) -> Corpus:
@@ -80,9 +78,7 @@ def _write(path: Path, header: list[str], rows: list[list[str]]) -> None:
         writer.writerows(rows)
 
 
-def _groups(
-    split: str, count: int, sizes: DemoSizes, taken: set[tuple[tuple[str, str], ...]]
-) -> Iterator[Group]:
+def _groups(split: str, count: int, sizes: DemoSizes, taken: set[tuple[tuple[str, str], ...]]) -> Iterator[Group]:
     """`count` groups; the combinations of values in `taken` are avoided, and new ones added to it."""
     names = _shuffled_names(split, sizes.seed)
     for number in range(count):
@@ -96,9 +92,7 @@ def _groups(
         yield Group(format_mr(slots), linearise(slots), tuple(reference(values, style) for style in styles))
 
 
-def _new_values(
-    split: str, number: int, seed: int, taken: set[tuple[tuple[str, str], ...]]
-) -> dict[str, str]:
+def _new_values(split: str, number: int, seed: int, taken: set[tuple[tuple[str, str], ...]]) -> dict[str, str]:
     attempt = 0
     while True:
         values = _draw_values(seed, split, number, attempt)

@@ -53,9 +53,7 @@ def official_e2e(
             _verify(part, url, sha256)
             os.replace(part, target)
     except OSError as error:
-        raise DataError(
-            f"{target} cannot be written: {error}", "Set TORSO_CACHE to a folder that can."
-        ) from error
+        raise DataError(f"{target} cannot be written: {error}", "Set TORSO_CACHE to a folder that can.") from error
     return target
 
 

@@ -65,9 +65,7 @@ def read_rows(label: str, data: bytes, counts: Counter[str]) -> Iterator[Row]:
         mr, reference = (_tidy(record[column], counts) for column in columns)
         if not mr or not reference:
             empty = "ref" if mr else "mr"
-            raise DataError(
-                f"{label}, line {line}: the column {empty!r} is empty", "Fill it, or delete the row."
-            )
+            raise DataError(f"{label}, line {line}: the column {empty!r} is empty", "Fill it, or delete the row.")
         yield Row(line, mr, reference)
 
 
@@ -79,9 +77,7 @@ def _read_groups(label: str, data: bytes, counts: Counter[str]) -> tuple[Group, 
             prompts[row.mr] = _prompt(label, row)
         pairs.append((row.mr, prompts[row.mr], row.reference))
     if not pairs:
-        raise DataError(
-            f"{label} has no rows", "Expected a header with mr and ref, and at least one row below it."
-        )
+        raise DataError(f"{label} has no rows", "Expected a header with mr and ref, and at least one row below it.")
     return group_pairs(pairs)
 
 

@@ -79,8 +79,7 @@ def encode_split(groups: Sequence[Group], tokenizer: Tokenizer, max_tokens: int)
     longest = max((len(example) for example in everything), default=0)
     if not examples:
         raise DataError(
-            f"none of {len(everything)} examples is left: at most {max_tokens} tokens fit, the longest has"
-            f" {longest}",
+            f"none of {len(everything)} examples is left: at most {max_tokens} tokens fit, the longest has {longest}",
             "Use shorter texts, or a model with more positions.",
         )
     report = EncodingReport(
@@ -101,7 +100,7 @@ def encode_prompts(
 
     DataError when a prompt and `max_new_tokens` more do not fit into `max_tokens`.
     """
-    prompts = [ids + [tokenizer.eos_id] for ids in tokenizer.encode_all([group.prompt for group in groups])]
+    prompts = [[*ids, tokenizer.eos_id] for ids in tokenizer.encode_all([group.prompt for group in groups])]
     for number, (group, ids) in enumerate(zip(groups, prompts, strict=True), start=1):
         if len(ids) + max_new_tokens > max_tokens:
             raise DataError(
@@ -118,6 +117,5 @@ def _examples(groups: Sequence[Group], tokenizer: Tokenizer) -> list[Example]:
     owners = [number for number, group in enumerate(groups) for _ in group.references]
     targets = tokenizer.encode_all([f" {reference}" for group in groups for reference in group.references])
     return [
-        Example((*prompts[owner], *end), (*target, *end), owner)
-        for owner, target in zip(owners, targets, strict=True)
+        Example((*prompts[owner], *end), (*target, *end), owner) for owner, target in zip(owners, targets, strict=True)
     ]

@@ -92,9 +92,7 @@ def _parse(place: str, line: str) -> _Entry:
     prompt = "" if has_text else _string(place, value, "prompt")
     completion = _string(place, value, "text" if has_text else "completion")
     if not completion:
-        raise DataError(
-            f"{place}: {'text' if has_text else 'completion'} is empty", "Fill it, or delete the line."
-        )
+        raise DataError(f"{place}: {'text' if has_text else 'completion'} is empty", "Fill it, or delete the line.")
     return _Entry(prompt, completion)
 
 
@@ -105,7 +103,5 @@ def _string(place: str, value: dict[str, object], key: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise DataError(
-            f"{place}: {key} holds half of a surrogate pair at character {error.start + 1}"
-        ) from None
+        raise DataError(f"{place}: {key} holds half of a surrogate pair at character {error.start + 1}") from None
     return text.strip()

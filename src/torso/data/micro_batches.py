@@ -72,9 +72,7 @@ class BatchPlan:
     micro_batch_size: sequences in a micro-batch.
     """
 
-    def __init__(
-        self, examples: Sequence[Example], seed: int, global_batch_size: int, micro_batch_size: int
-    ) -> None:
+    def __init__(self, examples: Sequence[Example], seed: int, global_batch_size: int, micro_batch_size: int) -> None:
         if not examples:
             raise DataError("there is no example to train on")
         if micro_batch_size < 1 or global_batch_size < 1 or global_batch_size % micro_batch_size:

@@ -72,14 +72,14 @@ def _from_json(path: Path) -> tokenizers.Tokenizer:
     text = decode_utf8(str(path), read_file(path))
     try:
         return tokenizers.Tokenizer.from_str(text)
-    except Exception as error:  # noqa: BLE001 - the library raises plain Exception
+    except Exception as error:
         raise DataError(f"{path} is not a tokenizer: {error}") from None
 
 
 def _from_vocabulary(vocabulary: Path, merges: Path) -> tokenizers.Tokenizer:
     try:
         bpe = models.BPE.from_file(str(vocabulary), str(merges))
-    except Exception as error:  # noqa: BLE001 - the library raises plain Exception
+    except Exception as error:
         raise DataError(f"{vocabulary} and {merges.name} are not a BPE vocabulary: {error}") from None
     tokenizer = tokenizers.Tokenizer(bpe)
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
@@ -17,7 +18,7 @@ def official_bleu(outputs: Sequence[str], references: Sequence[Sequence[str]]) -
     scorer = BLEU(lowercase=True, smooth_method="none", force=True)
     longest = max((len(rs) for rs in references), default=0)
     # sacrebleu wants one stream a reference; None where a segment has fewer
-    streams = [[rs[i] if i < len(rs) else None for rs in references] for i in range(longest)]
+    streams: list[Any] = [[rs[i] if i < len(rs) else None for rs in references] for i in range(longest)]
     return float(scorer.corpus_score(list(outputs), streams).score) / 100.0 if outputs else 0.0
 
 
@@ -26,7 +27,7 @@ def hf_bleu(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> floa
 
     0 when no n-gram of some order matches, also for empty outputs.
     """
-    tokenize = Tokenizer13a()
+    tokenize: Callable[[str], str] = Tokenizer13a()  # type: ignore[no-untyped-call]
     matches, totals, output_length, reference_length = [0] * ORDER, [0] * ORDER, 0, 0
     for output, rs in zip(outputs, references, strict=True):
         words, others = tokenize(output).split(), [tokenize(r).split() for r in rs]

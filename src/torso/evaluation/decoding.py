@@ -29,7 +29,9 @@ def greedy(
     outputs: list[list[int]] = [[] for _ in prompts]
     for start in range(0, len(order), batch_size):
         chosen = order[start : start + batch_size]
-        for i, tokens in zip(chosen, _greedy_batch(model, [prompts[i] for i in chosen], end_id, max_new_tokens), strict=True):
+        for i, tokens in zip(
+            chosen, _greedy_batch(model, [prompts[i] for i in chosen], end_id, max_new_tokens), strict=True
+        ):
             outputs[i] = tokens
         on_progress(min(len(order), start + batch_size))
     return outputs

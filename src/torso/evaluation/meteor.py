@@ -31,4 +31,6 @@ def _words(text: str) -> list[str]:
     """NLTK's word_tokenize: sentences by Punkt, words by its Treebank tokenizer."""
     from nltk.tokenize import word_tokenize
 
-    return [word for sentence in sentence_tokenizer().tokenize(text) for word in word_tokenize(sentence, preserve_line=True)]
+    return [
+        word for sentence in sentence_tokenizer().tokenize(text) for word in word_tokenize(sentence, preserve_line=True)
+    ]

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from torso.model.cache import KeyValueCache
 from torso.model.config import Cuts
-from torso.model.stages import Body, Head, Tail
+from torso.model.stages import Head, Tail
 
 
 class GenerationMiddle(Protocol):
@@ -36,7 +36,7 @@ class InferenceMiddle(Protocol):
 class LocalMiddle:
     """The body at home."""
 
-    def __init__(self, body: Body, cuts: Cuts) -> None:
+    def __init__(self, body: nn.Module, cuts: Cuts) -> None:
         self._body, self._cuts = body, cuts
 
     def infer(self, x: Tensor, lengths: Sequence[int]) -> Tensor:
@@ -50,7 +50,7 @@ class LocalMiddle:
 
 
 class _LocalGeneration:
-    def __init__(self, body: Body, cuts: Cuts) -> None:
+    def __init__(self, body: nn.Module, cuts: Cuts) -> None:
         self._body, self._cache = body, KeyValueCache(cuts.body)
 
     def forward(self, x: Tensor, lengths: Sequence[int], rows: Sequence[int] | None = None) -> Tensor:
@@ -88,7 +88,7 @@ class Decoding:
         self._head_cache, self._tail_cache = KeyValueCache(model.cuts.head), KeyValueCache(model.cuts.tail)
 
     def forward(self, token_ids: Tensor, lengths: Sequence[int], rows: Sequence[int] | None = None) -> Tensor:
-        """A chunk of token ids [B, t], row b's first `lengths[b]` real → logits [B, V] after each row's last real token.
+        """Token ids [B, t], row b's first `lengths[b]` real → logits [B, V] after each row's last real token.
 
         `rows` first picks rows of the batch so far (finished ones are left out, beams reordered).
         """

@@ -46,7 +46,8 @@ class Attention(nn.Module):
         scores = (query @ key.transpose(-2, -1)) / math.sqrt(query.shape[-1])
         future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
         weights = scores.masked_fill(future, float("-inf")).softmax(dim=-1)
-        return dropout(weights, self._attn_p, f"h.{self._index}.attn.weights") @ value
+        mixed: Tensor = dropout(weights, self._attn_p, f"h.{self._index}.attn.weights") @ value
+        return mixed
 
 
 class MLP(nn.Module):
@@ -76,4 +77,5 @@ class Block(nn.Module):
     def forward(self, x: Tensor, cache: KeyValueCache | None = None) -> Tensor:
         """[B, T, C] → [B, T, C]."""
         x = x + self.attn(self.ln_1(x), cache)
-        return x + self.mlp(self.ln_2(x))
+        output: Tensor = x + self.mlp(self.ln_2(x))
+        return output

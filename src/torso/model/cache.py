@@ -1,7 +1,7 @@
 """Keys and values of the tokens so far, for decoding.
 
 Chunks of t columns are appended; a row may fill only its first `lengths[b]` columns of a chunk (prompts of different
-lengths, padded on the right), and attention leaves the others out. B sequences, H heads, S columns so far, D head width.
+lengths, padded on the right), and attention leaves the others out. B sequences, H heads, S columns, D head width.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class KeyValueCache:
     """The cache of one stage's blocks for one batch."""
 
     def __init__(self, layers: Iterable[int]) -> None:
-        self._keys: dict[int, Tensor | None] = {layer: None for layer in layers}
+        self._keys: dict[int, Tensor | None] = dict.fromkeys(layers)
         self._values: dict[int, Tensor | None] = dict(self._keys)
         self._valid: Tensor | None = None
         self._mask: Tensor | None = None

@@ -50,7 +50,9 @@ class GPT2Config:
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}", "Give 1 or more.")
         if self.n_embd % self.n_head:
-            raise ConfigError(f"n_embd {self.n_embd} is no multiple of n_head {self.n_head}", "Choose sizes where it is.")
+            raise ConfigError(
+                f"n_embd {self.n_embd} is no multiple of n_head {self.n_head}", "Choose sizes where it is."
+            )
         for name in DROPOUTS:
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise ConfigError(f"{name} is {getattr(self, name)}", "Give a number from 0 up to, not including, 1.")
@@ -68,7 +70,9 @@ class GPT2Config:
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
-            raise WeightsError(f"{path} cannot be read: {error.strerror}", "Give a folder in Hugging Face layout.") from None
+            raise WeightsError(
+                f"{path} cannot be read: {error.strerror}", "Give a folder in Hugging Face layout."
+            ) from None
         except ValueError as error:
             raise WeightsError(f"{path} is not JSON: {error}", "Give a folder in Hugging Face layout.") from None
         _check_is_gpt2(found, path)
@@ -98,7 +102,9 @@ def _check_is_gpt2(found: Any, path: Path) -> None:
     }
     for name, value in expected.items():
         if found.get(name, value) != value:
-            raise WeightsError(f"{path} has {name} = {found[name]!r}, expected {value!r}", "Torso trains plain GPT-2 only.")
+            raise WeightsError(
+                f"{path} has {name} = {found[name]!r}, expected {value!r}", "Torso trains plain GPT-2 only."
+            )
 
 
 SIZES = {
@@ -133,7 +139,7 @@ class Cuts:
     @property
     def head(self) -> range:
         """Blocks of the head."""
-        return range(0, self.head_cut)
+        return range(self.head_cut)
 
     @property
     def body(self) -> range:

@@ -23,7 +23,7 @@ def target_loss(hidden: Tensor, wte: Tensor, token_ids: Tensor, target_mask: Ten
     predicted from position t - 1, so the first column cannot be a target. 0 when nothing is marked.
     """
     rows, columns = target_mask[:, 1:].nonzero(as_tuple=True)
-    loss: Tensor = _SummedCrossEntropy.apply(hidden[rows, columns], wte, token_ids[rows, columns + 1])
+    loss: Tensor = _SummedCrossEntropy.apply(hidden[rows, columns], wte, token_ids[rows, columns + 1])  # type: ignore[no-untyped-call]
     return loss
 
 

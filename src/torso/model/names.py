@@ -24,7 +24,10 @@ def is_conv1d(name: str) -> bool:
 def expected_shapes(config: GPT2Config) -> dict[str, tuple[int, ...]]:
     """Every parameter's shape in module layout."""
     width, inner = config.n_embd, config.inner
-    shapes: dict[str, tuple[int, ...]] = {"wte.weight": (config.vocab_size, width), "wpe.weight": (config.n_positions, width)}
+    shapes: dict[str, tuple[int, ...]] = {
+        "wte.weight": (config.vocab_size, width),
+        "wpe.weight": (config.n_positions, width),
+    }
     block = {
         "ln_1": (width,),
         "attn.c_attn": (3 * width, width),

@@ -57,9 +57,7 @@ class Body(nn.Module):
         super().__init__()
         self.h = _blocks(config, cuts.body)
 
-    def forward(
-        self, x: Tensor, *, cache: KeyValueCache | None = None, lengths: Sequence[int] | None = None
-    ) -> Tensor:
+    def forward(self, x: Tensor, *, cache: KeyValueCache | None = None, lengths: Sequence[int] | None = None) -> Tensor:
         """[B, T, C] → [B, T, C]."""
         if cache is not None:
             cache.extend(lengths or [x.shape[1]] * x.shape[0], x.shape[1], x.device)
@@ -75,9 +73,7 @@ class Tail(nn.Module):
         self.h = _blocks(config, cuts.tail)
         self.ln_f = nn.LayerNorm(config.n_embd, eps=config.layer_norm_epsilon)
 
-    def forward(
-        self, x: Tensor, *, cache: KeyValueCache | None = None, lengths: Sequence[int] | None = None
-    ) -> Tensor:
+    def forward(self, x: Tensor, *, cache: KeyValueCache | None = None, lengths: Sequence[int] | None = None) -> Tensor:
         """Activations [B, T, C] → hidden states [B, T, C] after the final norm."""
         if cache is not None:
             cache.extend(lengths or [x.shape[1]] * x.shape[0], x.shape[1], x.device)

@@ -1,6 +1,6 @@
 """Base weights in and out of Hugging Face's layout, read by key, so that each party loads its own tensors only.
 
-Names are Hugging Face's without the leading "transformer.". Its Conv1D weights are [in, out] on disk and [out, in] here.
+Names are Hugging Face's without the leading "transformer.". Its Conv1D weights are [in, out] there, [out, in] here.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ class FolderWeights:
 
     def check_tied_head(self) -> None:
         """Raise WeightsError when an LM head of its own differs from the embeddings."""
-        if "lm_head.weight" in self._keys and not torch.equal(self._stored("lm_head.weight"), self._stored("wte.weight")):
+        if "lm_head.weight" in self._keys and not torch.equal(
+            self._stored("lm_head.weight"), self._stored("wte.weight")
+        ):
             raise WeightsError(f"{self._folder} has an LM head that is not tied", "Torso trains plain GPT-2 only.")
 
     def _stored(self, name: str) -> Tensor:

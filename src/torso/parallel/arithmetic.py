@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import platform
+from typing import Literal
 
 import torch
 
 from torso.errors import ConfigError
 
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+Dtype = Literal["fp32", "bf16"]
+DTYPES: dict[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def describe(device: torch.device, dtype: str, attention: str) -> dict[str, str]:
@@ -42,10 +44,11 @@ def set_threads(threads: int) -> None:
     torch.set_num_threads(threads)
 
 
-def native_dtype(device: torch.device) -> str:
+def native_dtype(device: torch.device) -> Dtype:
     """The dtype that `auto` stands for: what the device does natively."""
     if device.type == "cuda":
-        return "bf16" if torch.cuda.get_device_capability(device) >= (8, 0) else "fp16"
+        # fp16 needs loss scaling, which the loop does not do; older GPUs compute in fp32
+        return "bf16" if torch.cuda.get_device_capability(device) >= (8, 0) else "fp32"
     capabilities = torch.backends.cpu.get_cpu_capability()
     native = bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()) and capabilities.startswith("AVX512")
     return "bf16" if native and _has_bf16_units() else "fp32"

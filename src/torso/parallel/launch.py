@@ -62,7 +62,9 @@ def launch(
             if failure is None:
                 return
             if progress() == before and time.monotonic() - started < REFILL_AFTER_S * max_restarts:
-                raise TorsoError(f"ranks failed {max_restarts + 1} times in a row: {failure}", "See their messages above.")
+                raise TorsoError(
+                    f"ranks failed {max_restarts + 1} times in a row: {failure}", "See their messages above."
+                )
 
 
 def _run_agent(module: str, arguments: Sequence[str], num_ranks: int, max_restarts: int) -> str | None:

@@ -93,9 +93,7 @@ class Run:
         return self._newest(adapted=True)
 
     def _newest(self, *, adapted: bool) -> Evaluation | None:
-        of_kind = [
-            e for e in self.evaluations if e.record.adapted == adapted and e.record.subset == self.subset
-        ]
+        of_kind = [e for e in self.evaluations if e.record.adapted == adapted and e.record.subset == self.subset]
         return of_kind[-1] if of_kind else None
 
 

@@ -71,11 +71,7 @@ def describe(run: Run) -> str:
 
 
 def _head(run: Run) -> str:
-    done = (
-        f"{count(run.steps[-1].step)} steps, epoch {run.steps[-1].epoch}"
-        if run.steps
-        else "no step logged yet"
-    )
+    done = f"{count(run.steps[-1].step)} steps, epoch {run.steps[-1].epoch}" if run.steps else "no step logged yet"
     target = run.state.get("epochs")
     goal = f" of {target}" if run.steps and target else ""
     line = ". ".join(filter(None, [describe(run), done + goal]))
@@ -92,9 +88,7 @@ def _cards(run: Run) -> str:
         rate = sum(s.real_tokens for s in run.steps) / run.seconds if run.seconds else math.nan
         cards.append(card("Time in steps", duration(run.seconds), f"{number(rate, 0)} tokens/s"))
     if run.bytes_sent:
-        cards.append(
-            card("Sent to the body server", size(run.bytes_sent), f"{size(run.bytes_received)} received")
-        )
+        cards.append(card("Sent to the body server", size(run.bytes_sent), f"{size(run.bytes_received)} received"))
     return f'<div class="cards">{"".join(cards)}</div>'
 
 
@@ -144,11 +138,7 @@ def _plots(run: Run) -> str:
     limit = find_setting(run.settings, "max_grad_norm")
     clip_at = float(limit) if isinstance(limit, int | float) and limit > 0 else None
     by_step, by_epoch = step_plots(run.steps, clip_at), epoch_plots(run.epochs, clip_at)
-    pairs = [
-        plot
-        for key in dict.fromkeys(p.key for p in by_step + by_epoch)
-        for plot in _of(key, by_step, by_epoch)
-    ]
+    pairs = [plot for key in dict.fromkeys(p.key for p in by_step + by_epoch) for plot in _of(key, by_step, by_epoch)]
     figures = "".join(f'<figure class="plot">{to_svg(plot)}</figure>' for plot in pairs)
     return f'<h2>Training</h2><div class="plots">{figures}</div>' if figures else ""
 
@@ -171,9 +161,7 @@ def _notes(run: Run) -> str:
     skipped = sum(step.skipped for step in run.steps)
     notes = []
     if skipped:
-        notes.append(
-            f"{skipped} of {len(run.steps)} updates were left out because a gradient was not finite."
-        )
+        notes.append(f"{skipped} of {len(run.steps)} updates were left out because a gradient was not finite.")
     if run.num_unreadable:
         notes.append(f"{run.num_unreadable} lines of the log could not be read and are not shown.")
     return "".join(f'<p class="note">{escape(note)}</p>' for note in notes)

@@ -81,9 +81,7 @@ def step_plots(steps: Sequence[StepRecord], clip_at: float | None = None) -> lis
     server = Line(label="body server", values=[s.server_memory_bytes / _MEGABYTE or math.nan for s in steps])
     return [
         _plot("loss", "step", at, Line(label="loss", values=[s.loss for s in steps])),
-        _plot(
-            "grad_norm", "step", at, Line(label="norm", values=[s.grad_norm for s in steps]), limit=clip_at
-        ),
+        _plot("grad_norm", "step", at, Line(label="norm", values=[s.grad_norm for s in steps]), limit=clip_at),
         _plot("throughput", "step", at, Line(label="tokens/s", values=[s.tokens_per_second for s in steps])),
         _plot("memory", "step", at, client, server),
     ]
@@ -101,9 +99,7 @@ def epoch_plots(epochs: Sequence[EpochRecord], clip_at: float | None = None) -> 
     return [
         _plot("loss", "epoch", at, Line(label="loss", values=[e.loss for e in epochs])),
         _plot("grad_norm", "epoch", at, mean, largest, limit=clip_at),
-        _plot(
-            "throughput", "epoch", at, Line(label="tokens/s", values=[e.tokens_per_second for e in epochs])
-        ),
+        _plot("throughput", "epoch", at, Line(label="tokens/s", values=[e.tokens_per_second for e in epochs])),
         _plot("memory", "epoch", at, client, server),
     ]
 
@@ -147,18 +143,14 @@ def draw(plot: Plot) -> Figure:
 def _draw_line(axes: Axes, plot: Plot, line: Line, colour: str) -> None:
     values = [v if math.isfinite(v) else math.nan for v in line.values]
     if plot.axis == "epoch" or len(values) < 3:
-        axes.plot(
-            plot.positions, values, color=colour, marker="o", markersize=5, linewidth=1.6, label=line.label
-        )
+        axes.plot(plot.positions, values, color=colour, marker="o", markersize=5, linewidth=1.6, label=line.label)
         _label_points(axes, plot.positions, values, colour)
     elif len(values) < _SMOOTH_FROM or plot.key == "memory":
         axes.plot(plot.positions, values, color=colour, linewidth=1.6, label=line.label)
     else:
         window = max(5, len(values) // 25)
         axes.plot(plot.positions, values, color=colour, linewidth=0.7, alpha=0.3, label="each step")
-        axes.plot(
-            plot.positions, smooth(values, window), color=colour, linewidth=1.9, label=f"mean of {window}"
-        )
+        axes.plot(plot.positions, smooth(values, window), color=colour, linewidth=1.9, label=f"mean of {window}")
 
 
 def _label_points(axes: Axes, positions: Sequence[int], values: Sequence[float], colour: str) -> None:
@@ -183,9 +175,7 @@ def _draw_limit(axes: Axes, plot: Plot) -> None:
     """Where gradients are clipped, unless that lies far outside what is drawn."""
     values = [v for line in plot.lines for v in line.values if math.isfinite(v)]
     if plot.limit and values and min(values) / 3.0 <= plot.limit <= max(values) * 3.0:
-        axes.axhline(
-            plot.limit, color=INK, linewidth=0.9, linestyle=(0, (4, 3)), label=f"clipped at {plot.limit:g}"
-        )
+        axes.axhline(plot.limit, color=INK, linewidth=0.9, linestyle=(0, (4, 3)), label=f"clipped at {plot.limit:g}")
 
 
 def _dress(axes: Axes, plot: Plot) -> None:

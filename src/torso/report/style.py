@@ -27,7 +27,7 @@ p.lead, .note, caption { color: var(--soft); } p.lead { margin: 0; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { padding: 7px 11px; text-align: right; border-bottom: 1px solid var(--grid); white-space: nowrap; }
-tr:last-child td { border-bottom: 0; } 
+tr:last-child td { border-bottom: 0; }
 th { font-weight: 600; color: var(--soft); font-size: 13px; white-space: normal; vertical-align: bottom; }
 th:first-child, td:first-child { text-align: left; } td.best { color: var(--good); font-weight: 650; }
 .columns { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 430px), 1fr)); gap: 14px;

@@ -52,8 +52,7 @@ def _describe(error: TorsoError) -> dict[str, str]:
 
 
 def _rebuild(fields: dict[str, str]) -> TorsoError:
-    cls = getattr(torso.errors, fields["class"])
+    cls: type[TorsoError] = getattr(torso.errors, fields["class"])
     if issubclass(cls, ServerError):
         return cls(fields["message"], fields["remedy"], fields["code"])
-    error: TorsoError = cls(fields["message"], fields["remedy"])
-    return error
+    return cls(fields["message"], fields["remedy"])

@@ -71,7 +71,7 @@ class BodyExecution:
         """[B, T, C] → [B, T, C]; the graph is held until `backward`."""
         x = activations.detach().requires_grad_()
         with dropout_scope(DropoutKey(self._seed, step, index)), torch.enable_grad():
-            y = self.body(x)
+            y: Tensor = self.body(x)
         self._graphs[step, index] = (x, y)
         return y.detach()
 
@@ -81,7 +81,7 @@ class BodyExecution:
             raise StateLostError(f"no forward of step {step}, micro-batch {index} is held", code="missing_forward")
         x, y = self._graphs.pop((step, index))
         parameters = list(self.part.parameters.values())
-        gradients = torch.autograd.grad(y, [x, *parameters], activation_grad, materialize_grads=True)
+        gradients: Sequence[Tensor] = torch.autograd.grad(y, [x, *parameters], activation_grad, materialize_grads=True)
         self.part.keep(index, gradients[1:])
         return gradients[0]
 

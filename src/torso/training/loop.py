@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from torso.errors import CheckpointError, Interrupted, StateLostError, TorsoError, TransportError
+from torso.adapters.names import parameter_order
+from torso.errors import StateLostError, TorsoError, TransportError
 from torso.parallel.group import Group
 from torso.records import EpochRecord, StepRecord
 from torso.training import checkpoint as checkpoints
 from torso.training.agreement import Vote, on_leader, vote
-from torso.training.body import Middle, Traffic
+from torso.training.body import Middle
 from torso.training.checkpoint import Checkpoint
 from torso.training.config import ScheduleConfig, TrainingConfig
 from torso.training.ends import Ends, MicroBatch
@@ -171,7 +172,8 @@ class Trainer:
     def _compute(self, number: int, step: Step) -> bool:
         """This rank's micro-batches; then all ranks vote."""
         own = step.micro_batches[self._group.rank :: self._group.world_size]
-        wish, failure = Vote.STOP if self._stop_requested() else Vote.OK, None
+        wish = Vote.STOP if self._stop_requested() else Vote.OK
+        failure: TorsoError | None = None
         try:
             self._meter.results = self._ends.run(self._middle, number, own, self._window)
         except (StateLostError, TransportError) as error:
@@ -191,17 +193,12 @@ class Trainer:
         """The update that all parties make, and the global norm (of the mean gradient, before clipping)."""
         squared = ends.squared | body.squared
         divisor = float(max(1, totals.target_tokens))
-        norm = math.sqrt(sum(squared[name] for name in self._order(squared))) / divisor
+        norm = math.sqrt(sum(squared[name] for name in parameter_order(squared))) / divisor
         limit = self._training.max_grad_norm
         clip = min(1.0, limit / (norm + 1e-6)) if limit > 0.0 else 1.0
         rate = learning_rate(self._schedule, number, self._plan.steps_per_epoch)
         finite = ends.finite and body.finite
         return Update(divisor, clip if finite else 1.0, rate, skip=not finite), norm
-
-    def _order(self, squared: dict[str, float]) -> list[str]:
-        from torso.adapters.names import parameter_order
-
-        return parameter_order(squared)
 
     def _record(self, step: Step, totals: StepTotals, update: Update, norm: float, last_step: int) -> None:
         record = self._meter.step_record(self._step, step.epoch, totals, update, norm)
@@ -236,6 +233,3 @@ class Trainer:
 
         on_leader(self._group, write)
         self._saved_at = time.monotonic()
-
-
-__all__ = ["CheckpointError", "Interrupted", "Listener", "Outcome", "Plan", "Step", "Traffic", "Trainer"]

@@ -108,6 +108,6 @@ class Meter:
 
 def peak_memory() -> int:
     """Largest memory of this process so far, in bytes: the device's where CUDA is used, else resident."""
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return int(torch.cuda.max_memory_allocated())
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

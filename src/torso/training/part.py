@@ -145,7 +145,9 @@ class TrainablePart:
         sets = [set(ints[len(tag) + 1 :]) for ints in held]
         missing = [i for i in range(num_micro_batches) if not any(i in s for s in sets)]
         if missing:
-            raise StateLostError(f"no rank holds the gradients of micro-batches {missing}", code="missing_micro_batches")
+            raise StateLostError(
+                f"no rank holds the gradients of micro-batches {missing}", code="missing_micro_batches"
+            )
         return [next(rank for rank, s in enumerate(sets) if i in s) for i in range(num_micro_batches)]
 
     def _gather(self, owners: Sequence[int], group: Group) -> dict[int, Tensor]:
@@ -161,7 +163,7 @@ class TrainablePart:
 
     def _split(self, flat: Tensor) -> dict[str, Tensor]:
         sizes = [p.numel() for p in self.parameters.values()]
-        pieces = flat.split(sizes) if sizes else []
+        pieces = torch.split(flat, sizes) if sizes else ()
         return {n: piece.view(p.shape) for (n, p), piece in zip(self.parameters.items(), pieces, strict=True)}
 
 

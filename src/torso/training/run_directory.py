@@ -1,8 +1,8 @@
 """What a run keeps on disk: identity, log, checkpoints, and the lock of its one writer.
 
-    config.toml     the resolved settings                       lock            held by the command that runs it
-    run.json        job id, generation, target epochs           metrics.jsonl   the log
-    checkpoints/    one directory a checkpoint                  evaluation/     scores and outputs
+config.toml     the resolved settings                       lock            held by the command that runs it
+run.json        job id, generation, target epochs           metrics.jsonl   the log
+checkpoints/    one directory a checkpoint                  evaluation/     scores and outputs
 """
 
 from __future__ import annotations

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from torso.adapters.config import AdapterConfig
+from torso.errors import ServerMismatchError
 from torso.model.config import Cuts
+from torso.parallel.arithmetic import Dtype, differences
 from torso.split.protocol.messages import (
     AdapterSettings,
     DropoutSettings,
@@ -17,8 +19,6 @@ from torso.split.protocol.messages import (
     OptimizerSettings,
 )
 from torso.training.config import OptimizerConfig
-from torso.errors import ServerMismatchError
-from torso.parallel.arithmetic import differences
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class JobSpec:
     """Of the body's frozen weights; None where this party has none of them to compare."""
     adapter: AdapterConfig
     optimizer: OptimizerConfig
-    dtype: str
+    dtype: Dtype
     seed: int
     dropout: tuple[float, float, float]
     """Embedding, attention, residual."""

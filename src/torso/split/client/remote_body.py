@@ -14,7 +14,7 @@ from torso.parallel.group import Group
 from torso.split.client.job import JobSpec
 from torso.split.client.router import Router
 from torso.split.client.servers import find
-from torso.split.client.transport import Transport, persist
+from torso.split.client.transport import Answer, Transport, persist
 from torso.split.protocol.messages import (
     BackwardAnswer,
     BackwardRequest,
@@ -22,6 +22,7 @@ from torso.split.protocol.messages import (
     CommitRequest,
     ForwardAnswer,
     ForwardRequest,
+    Message,
     OpenAnswer,
     PrepareAnswer,
     PrepareRequest,
@@ -168,10 +169,10 @@ class RemoteBody:
     def _identity(self) -> dict[str, Any]:
         return {"generation": self._session.generation, "session": self._session.session}
 
-    def _lead(self, method: str, path: str, answer: Any, message: Any = None) -> Any:
+    def _lead(self, method: str, path: str, answer: type[Answer], message: Message | None = None) -> Answer:
         """A request to the leading worker."""
         url = f"{self._session.workers[0]}/v1/jobs/{self._job}/{path}"
         return persist(lambda: self._transport.call(method, url, answer, message), STEP_PATIENCE_S)
 
-    def _ask(self, url: str, answer: Any, message: Any) -> Any:
+    def _ask(self, url: str, answer: type[Answer], message: Message) -> Answer:
         return persist(lambda: self._transport.call("POST", url, answer, message), STEP_PATIENCE_S)

@@ -12,13 +12,14 @@ from torso.errors import ServerError
 from torso.split.client.job import JobSpec
 from torso.split.client.router import Router
 from torso.split.client.servers import find
-from torso.split.client.transport import Transport, persist
+from torso.split.client.transport import Answer, Transport, persist
 from torso.split.protocol.messages import (
     Acknowledgement,
     GenerationForwardRequest,
     GenerationOpenRequest,
     InferenceAnswer,
     InferenceRequest,
+    Message,
     OpenAnswer,
 )
 from torso.training.part import fingerprint
@@ -38,9 +39,7 @@ class RemoteInference:
         self._workers = find(transport, servers, spec)
         self._router = Router(self._workers, 0)
         expected = fingerprint(state, step) if state else None
-        request = spec.open_request(
-            job=self._job, step=step, state=dict(state), fingerprint=expected, **self._identity
-        )
+        request = spec.open_request(job=self._job, step=step, state=dict(state), fingerprint=expected, **self._identity)
         persist(lambda: transport.call("POST", f"{self._workers[0]}/v1/jobs", OpenAnswer, request), PATIENCE_S)
 
     def __enter__(self) -> RemoteInference:
@@ -70,7 +69,7 @@ class RemoteInference:
         self.ask("POST", path, Acknowledgement, message)
         return RemoteGeneration(self, f"{path}/{name}", self._identity, lambda: self._router.give_back(url))
 
-    def ask(self, method: str, url: str, answer: Any, message: Any = None) -> Any:
+    def ask(self, method: str, url: str, answer: type[Answer], message: Message | None = None) -> Answer:
         """One request, repeated while that can help."""
         return persist(lambda: self._transport.call(method, url, answer, message), PATIENCE_S)
 
@@ -96,8 +95,7 @@ class RemoteGeneration:
         )
         answer = self._owner.ask("POST", self._url, InferenceAnswer, message)
         self._position += x.shape[1]
-        activations: Tensor = answer.activations
-        return activations
+        return answer.activations
 
     def close(self) -> None:
         """Free the cache."""

@@ -77,7 +77,7 @@ def _tensors(message: Message) -> dict[str, Tensor]:
 def _from_safetensors(cls: type[Message], data: bytes) -> dict[str, Any]:
     (size,) = struct.unpack("<Q", data[:8])
     header = json.loads(data[8 : 8 + size])
-    fields = json.loads(header["__metadata__"]["message"])
+    fields: dict[str, Any] = json.loads(header["__metadata__"]["message"])
     return fields | _gather(cls, safetensors.torch.load(data))
 
 

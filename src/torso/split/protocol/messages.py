@@ -73,7 +73,7 @@ class OpenRequest(Identified):
     base_fingerprint: str | None
     adapter: AdapterSettings
     optimizer: OptimizerSettings
-    dtype: Literal["fp32", "bf16", "fp16"]
+    dtype: Literal["fp32", "bf16"]
     seed: int
     dropout: DropoutSettings
     arithmetic: dict[str, str]

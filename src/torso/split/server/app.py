@@ -48,7 +48,9 @@ class WorkerApp:
         async for chunk in request.stream():
             size += len(chunk)
             if size > limit:
-                raise RefusedError(f"the request has more than {limit} bytes", "Use smaller micro-batches.", "too_large")
+                raise RefusedError(
+                    f"the request has more than {limit} bytes", "Use smaller micro-batches.", "too_large"
+                )
             chunks.append(chunk)
         return b"".join(chunks)
 
@@ -208,9 +210,7 @@ def _add_compute_routes(app: FastAPI, state: WorkerApp) -> None:
     add("/v1/jobs/{job}/generations/{generation_id}", "close_generation", endpoints.close_generation, "DELETE")
 
 
-def _handler(
-    state: WorkerApp, name: str, work: Callable[..., Message]
-) -> Callable[[Request], Awaitable[Response]]:
+def _handler(state: WorkerApp, name: str, work: Callable[..., Message]) -> Callable[[Request], Awaitable[Response]]:
     async def handle(request: Request) -> Response:
         path: dict[str, Any] = {k: _number(v) if k in ("step", "index") else v for k, v in request.path_params.items()}
         return await state.compute(name, request, lambda body, kind: work(body=body, kind=kind, **path))

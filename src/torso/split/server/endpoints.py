@@ -45,7 +45,9 @@ class Endpoints:
         request = decode(BackwardRequest, body, kind)
         held = self._worker.job(job, request)
         gradient = self._checked(held, request.activation_grad, None)
-        return BackwardAnswer(incarnation=self._worker.incarnation, activation_grad=held.backward(step, index, gradient))
+        return BackwardAnswer(
+            incarnation=self._worker.incarnation, activation_grad=held.backward(step, index, gradient)
+        )
 
     def infer(self, body: bytes, kind: str, job: str) -> InferenceAnswer:
         """Through the body, nothing kept."""
@@ -65,7 +67,9 @@ class Endpoints:
         request = decode(GenerationForwardRequest, body, kind)
         held = self._worker.job(job, request)
         x = self._checked(held, request.activations, request.lengths)
-        return InferenceAnswer(incarnation=self._worker.incarnation, activations=held.generate(generation_id, request, x))
+        return InferenceAnswer(
+            incarnation=self._worker.incarnation, activations=held.generate(generation_id, request, x)
+        )
 
     def close_generation(self, body: bytes, kind: str, job: str, generation_id: str) -> Acknowledgement:
         """Free a cache; one that is not here is gone already."""

@@ -55,7 +55,9 @@ class Job:
             if request.state:
                 execution.part.load(request.state)
         except CheckpointError as error:
-            raise RefusedError(error.message, "Do adapter settings and state belong together?", "bad_message") from error
+            raise RefusedError(
+                error.message, "Do adapter settings and state belong together?", "bad_message"
+            ) from error
         fingerprint = execution.part.fingerprint(request.step)
         if request.fingerprint not in (None, fingerprint):
             raise StateLostError("the state that arrived is not the one that was sent", code="fingerprint_mismatch")
@@ -181,7 +183,9 @@ class Job:
 def _check_chunk(held: Generation, request: GenerationForwardRequest, activations: Tensor) -> None:
     """All of it before the cache is touched."""
     if request.position != held.position:
-        raise StateLostError(f"the decoding is at column {held.position}, not {request.position}", code="wrong_position")
+        raise StateLostError(
+            f"the decoding is at column {held.position}, not {request.position}", code="wrong_position"
+        )
     rows = request.rows
     if rows is not None and any(not 0 <= row < held.batch for row in rows):
         raise RefusedError(f"rows {rows[:8]} of a batch of {held.batch}", "Rows count from 0.", "wrong_shape")

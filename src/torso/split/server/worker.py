@@ -16,7 +16,7 @@ import torso
 from torso.errors import GroupError, RefusedError, StateLostError
 from torso.model.blocks import ATTENTION
 from torso.model.config import Cuts
-from torso.parallel.arithmetic import describe, differences
+from torso.parallel.arithmetic import DTYPES, describe, differences
 from torso.parallel.group import Group
 from torso.split.protocol.codec import decode
 from torso.split.protocol.messages import (
@@ -70,7 +70,7 @@ class Worker:
             layers=[s.head_cut, s.tail_cut],
             base_fingerprint=self.base.fingerprint,
             arithmetic=self.arithmetic,
-            dtypes=["fp32", "bf16", "fp16"],
+            dtypes=list(DTYPES),
             limits=Limits(max_body_bytes=s.max_body_bytes, max_tokens=s.max_tokens),
             workers=[WorkerAddress(rank=r, host=None, port=s.port + r) for r in range(s.workers)],
             load=load,
