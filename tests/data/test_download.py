@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -29,7 +30,7 @@ SHA256 = hashlib.sha256(ZIP).hexdigest()
 class StandIn(BaseHTTPRequestHandler):
     """Answers /file with the zip, /moved with a redirect to it, /cut with half of it, else 404."""
 
-    requests: list[str] = []
+    requests: ClassVar[list[str]] = []
 
     def do_GET(self) -> None:
         StandIn.requests.append(self.path)

@@ -1,8 +1,8 @@
 """A frozen linear layer with a trainable low-rank path.
 
 LoRA: y = x Wᵀ + b + s (x Aᵀ) Bᵀ. DoRA: y = c ⊙ (x Wᵀ + s (x Aᵀ) Bᵀ) + b with c = m / ‖W + s B A‖ by output row, the
-norm detached. Adapters are float32 whatever the base computes in. Shapes: x [..., in], W [out, in], A [R, in], B [out, R],
-m and c [out].
+norm detached. Adapters are float32 whatever the base computes in. Shapes: x [..., in], W [out, in], A [R, in],
+B [out, R], m and c [out].
 """
 
 from __future__ import annotations
