@@ -122,10 +122,17 @@ class RunConfig:
         # TOML and the command line may bring lists
         for name in ("targets", "server"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
+
+    def checked(self) -> RunConfig:
+        """Itself, when all settings are in range and agree; raises a RequestError naming what does not.
+
+        Not done on construction: the command line's parser would swallow the remedy.
+        """
         for build in ("adapter_config", "training", "schedule_config", "optimizer", "split"):
             getattr(self, build)
         check_target(self.schedule_config, self.epochs)
         self._check_rest()
+        return self
 
     def _check_rest(self) -> None:
         if not 0.0 <= self.dropout < 1.0:
@@ -195,7 +202,7 @@ class RunConfig:
     @classmethod
     def from_toml(cls, path: Path) -> RunConfig:
         """Settings in a file, the rest at their defaults; raises ConfigError naming what is wrong."""
-        return cls(**read_settings(path, cls))
+        return cls(**read_settings(path, cls)).checked()
 
 
 MAY_CHANGE = frozenset(

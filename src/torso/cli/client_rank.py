@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -38,10 +39,10 @@ def train(run: RunDirectory, group: Group | None = None) -> Outcome:
     group = group or Group.solo()
     flag = StopFlag()
     last_step = run.state.epochs * assembly.plan.steps_per_epoch
-    with ProgressLine() as listener:
+    with ProgressLine() as listener, contextlib.closing(assembly.middle(run, group, listener.on_message)) as middle:
         trainer = Trainer(
             ends=assembly.ends,
-            middle=assembly.middle(run, group, listener.on_message),
+            middle=middle,
             plan=assembly.plan,
             training=config.training,
             schedule=config.schedule_config,

@@ -23,7 +23,7 @@ def main(arguments: Sequence[str]) -> int:
         raise ConfigError("no run directory is given", "Write `torso resume RUN_DIR`.")
     run = RunDirectory(Path(words.pop(0)))
     old = RunConfig.from_toml(run.path / "config.toml")
-    new = parse(RunConfig, "resume RUN_DIR [--epochs N]", words, default=old)
+    new = parse(RunConfig, "resume RUN_DIR [--epochs N]", words, default=old).checked()
     check_resume(old, new)
     with run.lock():
         _resume(run, new, _number(more))

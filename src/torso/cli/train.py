@@ -16,7 +16,7 @@ def main(arguments: Sequence[str]) -> int:
     """Check, create the run, train, evaluate, report."""
     words = list(arguments)
     path = take_option(words, "--run-dir")
-    config = parse(RunConfig, "train [--run-dir DIR] [--config FILE]", words)
+    config = parse(RunConfig, "train [--run-dir DIR] [--config FILE]", words).checked()
     from torso.cli.training_run import check, finish, run_ranks
 
     folder = Path(path) if path else next_folder(Path("runs"))

@@ -19,7 +19,7 @@ def check(assembly: Assembly) -> None:
     """Everything that can be checked before ranks start; raises a RequestError."""
     assembly.use_threads()
     assembly.source.tensor("ln_f.bias")
-    _ = assembly.cuts, assembly.plan
+    _ = assembly.cuts, assembly.arithmetic, assembly.plan
     for note in assembly.corpus.notes:
         print(f"data: {note}", file=sys.stderr)
     print(f"data: {assembly.config.data}: {assembly.encoded.report}", file=sys.stderr)

@@ -57,6 +57,9 @@ class Middle(Protocol):
     def traffic(self) -> Traffic:
         """What this rank sent and received so far."""
 
+    def close(self) -> None:
+        """This rank needs the body no longer."""
+
 
 class BodyExecution:
     """Forward and backward of the body for the micro-batches of the step under way."""
@@ -128,6 +131,9 @@ class LocalBody:
     def traffic(self) -> Traffic:
         """See Middle."""
         return Traffic()
+
+    def close(self) -> None:
+        """See Middle."""
 
 
 def _done(value: Tensor) -> Future[Tensor]:

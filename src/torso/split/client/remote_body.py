@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,12 +11,14 @@ from typing import Any
 
 from torch import Tensor
 
+from torso.errors import ServerError
 from torso.parallel.group import Group
 from torso.split.client.job import JobSpec
 from torso.split.client.router import Router
 from torso.split.client.servers import find
 from torso.split.client.transport import Answer, Transport, persist
 from torso.split.protocol.messages import (
+    Acknowledgement,
     BackwardAnswer,
     BackwardRequest,
     CommitAnswer,
@@ -134,6 +137,12 @@ class RemoteBody:
     def close(self) -> None:
         """Give the job's memory on the server back, if it can be reached, and all connections."""
         self._pool.shutdown(wait=True)
+        if self._group.rank == 0 and self._session.workers:
+            query = f"generation={self._session.generation}&session={self._session.session}"
+            url = f"{self._session.workers[0]}/v1/jobs/{self._job}?{query}"
+            # a server that cannot be reached frees the job by itself after a while
+            with contextlib.suppress(ServerError):
+                self._transport.call("DELETE", url, Acknowledgement)
         self._transport.close()
 
     def _open_once(self, checkpoint: Checkpoint | None, generation: int, session: str) -> dict[str, Any]:
