@@ -41,7 +41,7 @@ def _run(command: str, arguments: list[str]) -> int:
         module = importlib.import_module(f"torso.cli.{command}")
         return int(module.main(arguments) or 0)
     except TorsoError as error:
-        print(f"torso: error: {error}", file=sys.stderr)
+        print(f"torso: {'error: ' if error.exit_code else ''}{error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("torso: stopped", file=sys.stderr)
