@@ -56,9 +56,9 @@ def test_initial_values_depend_on_the_seed() -> None:
 
 
 def test_a_is_uniform_within_its_bound_and_b_is_zero() -> None:
-    layer = nn.ModuleDict({"h": nn.ModuleDict({"c_fc": nn.Linear(400, 8)})})
-    parameters = inject(nn.ModuleDict({"mlp": layer["h"]}), AdapterConfig(lora_rank=50, targets=("c_fc",)), seed=0)
-    a, b = parameters["mlp.c_fc.lora_A"], parameters["mlp.c_fc.lora_B"]
+    module = nn.ModuleDict({"mlp": nn.ModuleDict({"c_fc": nn.Linear(400, 8)})})
+    parameters = inject(module, AdapterConfig(lora_rank=50, targets=("c_fc",)), seed=0)
+    a, b = (parameters[f"mlp.c_fc.{leaf}"].detach() for leaf in ("lora_A", "lora_B"))
     bound = 1.0 / math.sqrt(400)
     assert float(a.abs().max()) <= bound
     assert float(a.std()) == pytest.approx(bound / math.sqrt(3.0), rel=0.02)

@@ -58,8 +58,7 @@ class AdaptedLinear(nn.Module):
 
     def _norm_squared(self) -> Tensor:
         """‖W‖² + 2s rowsum((W Aᵀ) ⊙ B) + s² rowsum((B (A Aᵀ)) ⊙ B), without ever building W + s B A."""
-        a, b = self.lora_A, self.lora_B
-        weight = self.weight.float()
+        a, b, weight = self.lora_A.float(), self.lora_B.float(), self.weight.float()
         alone = self._weight_norm_squared()
         cross = 2.0 * self.scaling * ((weight @ a.t()) * b).sum(dim=1)
         own = self.scaling**2 * ((b @ (a @ a.t())) * b).sum(dim=1)
