@@ -9,7 +9,12 @@ from typing import Literal
 from torso.errors import AdapterError
 
 TARGETS = ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj")
-_ALIASES = {"c_attn": ("attn.c_attn",), "c_fc": ("mlp.c_fc",), "c_proj": ("attn.c_proj", "mlp.c_proj"), "all": TARGETS}
+_ALIASES = {
+    "c_attn": ("attn.c_attn",),
+    "c_fc": ("mlp.c_fc",),
+    "c_proj": ("attn.c_proj", "mlp.c_proj"),
+    "all": TARGETS,
+}
 
 
 @dataclass(frozen=True, kw_only=True)

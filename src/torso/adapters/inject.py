@@ -20,13 +20,18 @@ def inject(module: nn.Module, config: AdapterConfig, seed: int) -> dict[str, nn.
 
     Raises AdapterError when adapters are there already or, in a module with linear layers, when no target is found.
     """
-    if any(isinstance(child, AdaptedLinear) for child in module.modules()):
+    layers = list(module.named_modules())
+    if any(isinstance(child, AdaptedLinear) for _, child in layers):
         raise AdapterError("the module has adapters already", "Inject them once.")
-    for name, child in list(module.named_modules()):
-        if isinstance(child, nn.Linear) and name.endswith(tuple(f".{t}" for t in config.targets)):
-            initial = initial_a(f"{name}.lora_A", config.lora_rank, child.in_features, seed)
-            parent, _, attribute = name.rpartition(".")
-            setattr(module.get_submodule(parent), attribute, AdaptedLinear(child, config, name, initial))
+    linear = {name: child for name, child in layers if isinstance(child, nn.Linear)}
+    found = [name for name in linear if f".{name}".endswith(tuple(f".{target}" for target in config.targets))]
+    if linear and not found:
+        names = ", ".join(config.targets)
+        raise AdapterError(f"none of the module's {len(linear)} linear layers is called {names}", "Give other targets.")
+    for name in found:
+        initial = initial_a(f"{name}.lora_A", config.lora_rank, linear[name].in_features, seed)
+        parent, _, attribute = name.rpartition(".")
+        setattr(module.get_submodule(parent), attribute, AdaptedLinear(linear[name], config, name, initial))
     trainable = {n: p for n, p in module.named_parameters() if n.rpartition(".")[2] in LEAVES}
     return {name: trainable[name] for name in parameter_order(trainable)}
 

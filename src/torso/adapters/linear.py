@@ -7,46 +7,46 @@ B [out, R], m and c [out].
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
 from torso.adapters.config import AdapterConfig
-from torso.adapters.functional import adapted_linear
+from torso.adapters.functional import RowScale, adapted_linear
+from torso.errors import AdapterError
 from torso.randomness import dropout_mask
 
-CANCELLATION = 1e-3
-"""Below this share of ‖W‖² + ‖sBA‖² the expanded norm has lost its digits, and the sum is built densely."""
+CANCELLATION = 0.1
+"""Below this share of ‖W‖² + ‖sBA‖² the expanded norm has lost digits, and the row's sum is built densely."""
 
 
 class AdaptedLinear(nn.Module):
-    """Takes the place of an nn.Linear and keeps its parameters' names."""
+    """Takes the place of an nn.Linear, freezes its parameters and keeps their names."""
 
     def __init__(self, base: nn.Linear, config: AdapterConfig, name: str, initial_a: Tensor) -> None:
         super().__init__()
-        self.weight, self.bias = base.weight, base.bias
+        if base.bias is None:
+            raise AdapterError(f"{name} has no bias", "Adapters are written for GPT-2's linear layers, which have one.")
+        self.weight, self.bias = base.weight.requires_grad_(False), base.bias.requires_grad_(False)
         self.scaling, self._dropout, self._name = config.scaling, config.dropout, name
         device = base.weight.device
         self.lora_A = nn.Parameter(initial_a.to(device))
         self.lora_B = nn.Parameter(torch.zeros(base.out_features, config.lora_rank, device=device))
         self.magnitude: nn.Parameter | None = None
+        self._base: Tensor | None = None
         self._cached: tuple[tuple[int, ...], Tensor] | None = None
         if config.kind == "dora":
-            with torch.no_grad():
-                self._weight_norm_squared = self.weight.float().square().sum(dim=1)
-                self.magnitude = nn.Parameter(self._weight_norm_squared.sqrt())
+            # B is zero: the same sum as the weight's own norm, so that c starts as exactly 1
+            self.magnitude = nn.Parameter(self._weight_norm_squared().sqrt())
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., in] → [..., out]."""
         flat = x.reshape(-1, x.shape[-1])
         mask = dropout_mask(flat, self._dropout, self._name)
-        y = adapted_linear(
-            flat, self.weight, self.bias, self.lora_A, self.lora_B, self.scaling, self._row_scale(), mask
-        )
+        row_scale = None if self.magnitude is None else RowScale(self.magnitude, self.row_norm())
+        y = adapted_linear(flat, self.weight, self.bias, self.lora_A, self.lora_B, self.scaling, row_scale, mask)
         return y.view(*x.shape[:-1], -1)
-
-    def _row_scale(self) -> tuple[Tensor, Tensor] | None:
-        """DoRA's magnitude and row norms; None for LoRA."""
-        return None if self.magnitude is None else (self.magnitude, self.row_norm())
 
     @torch.no_grad()
     def row_norm(self) -> Tensor:
@@ -58,13 +58,27 @@ class AdaptedLinear(nn.Module):
 
     def _norm_squared(self) -> Tensor:
         """‖W‖² + 2s rowsum((W Aᵀ) ⊙ B) + s² rowsum((B (A Aᵀ)) ⊙ B), without ever building W + s B A."""
-        a, b = self.lora_A, self.lora_B
-        weight = self.weight.float()
+        a, b, weight = self.lora_A.float(), self.lora_B.float(), self.weight.float()
+        alone = self._weight_norm_squared()
         cross = 2.0 * self.scaling * ((weight @ a.t()) * b).sum(dim=1)
         own = self.scaling**2 * ((b @ (a @ a.t())) * b).sum(dim=1)
-        total: Tensor = self._weight_norm_squared + cross + own
-        lost = total < CANCELLATION * (self._weight_norm_squared + own)
+        total = alone + cross + own
+        lost = total <= CANCELLATION * (alone + own)
         if bool(lost.any()):
             dense = (weight[lost] + self.scaling * (b[lost] @ a)).square().sum(dim=1)
+            # a row of zeros has no direction: c must not become 0 / 0
             total[lost] = dense.clamp_min(torch.finfo(torch.float32).tiny)
         return total
+
+    @torch.no_grad()
+    def _weight_norm_squared(self) -> Tensor:
+        """‖W‖² by output row, [out] float32; the weight is frozen, so once is enough."""
+        if self._base is None:
+            self._base = self.weight.float().square().sum(dim=1)
+        return self._base
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> AdaptedLinear:
+        """Moving the module to another device or dtype makes both norms stale."""
+        self._base = self._cached = None
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return self

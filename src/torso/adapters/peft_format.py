@@ -1,0 +1,192 @@
+"""PEFT's adapter folders: adapter_config.json and adapter_model.safetensors (peft 0.21), read strictly.
+
+PEFT itself loads some broken folders without a word: magnitudes whose config lacks `use_dora`, keys without their
+prefix. Here a folder is either understood as a whole or refused with the name of what is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from torso.adapters.config import AdapterConfig
+from torso.adapters.names import parameter_order
+from torso.adapters.peft_settings import config_from, settings_for
+from torso.errors import AdapterError
+
+CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
+PREFIX = "base_model.model.transformer."
+_SUFFIXES = {"lora_A": "lora_A.weight", "lora_B": "lora_B.weight", "magnitude": "lora_magnitude_vector"}
+_STAMP = "torso_adapter"
+
+
+@dataclass(frozen=True)
+class PeftAdapter:
+    """An adapter as a folder holds it: head, body and tail together."""
+
+    config: AdapterConfig
+    """Dropout included; it matters only when training goes on."""
+    tensors: dict[str, Tensor]
+    """Float32 on the CPU by Torso's names ("h.2.attn.c_attn.lora_A"), in global order."""
+
+
+def read(folder: Path) -> PeftAdapter:
+    """Read a folder. Raises AdapterError naming what is missing, unexpected, misshapen or not supported."""
+    settings = _read_settings(folder / CONFIG)
+    stored, stamp = _read_tensors(folder / TENSORS)
+    tensors = {_torso_name(key, folder): value for key, value in stored.items()}
+    has_magnitudes = any(name.endswith(".magnitude") for name in tensors)
+    if has_magnitudes and settings.get("use_dora") is not True:
+        raise AdapterError(
+            f"{folder} holds DoRA magnitudes but {CONFIG} says use_dora {settings.get('use_dora', 'nowhere')}",
+            "Set use_dora to true if it was trained with DoRA.",
+        )
+    config = config_from(settings, sorted({name.rpartition(".")[0] for name in tensors}), folder)
+    if stamp is not None and stamp != _stamp(config):
+        raise AdapterError(
+            f"{folder / CONFIG} was changed: trained with {stamp}, it says {_stamp(config)}", "Restore it."
+        )
+    _check_names(tensors, config, folder)
+    _check_shapes(tensors, config, folder)
+    return PeftAdapter(config, {name: tensors[name] for name in parameter_order(tensors)})
+
+
+def write(folder: Path, adapter: PeftAdapter, base_model: str | None = None) -> None:
+    """Write a folder that peft loads; `base_model` is the name or path recorded in it.
+
+    Raises AdapterError when the folder holds an adapter already or the tensors are not a whole adapter. The
+    configuration comes last, so that a folder that has one is whole.
+    """
+    if (folder / CONFIG).exists() or (folder / TENSORS).exists():
+        raise AdapterError(f"{folder} holds an adapter already", "Give another folder.")
+    _check_names(adapter.tensors, adapter.config, folder)
+    _check_shapes(adapter.tensors, adapter.config, folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    stored = {_peft_name(name): t.detach().float().cpu().contiguous() for name, t in adapter.tensors.items()}
+    metadata = {"format": "pt", _STAMP: _stamp(adapter.config)}
+    _replace(folder / TENSORS, safetensors.torch.save(stored, metadata))
+    settings = json.dumps(settings_for(adapter.config, base_model), indent=2, sort_keys=True)
+    _replace(folder / CONFIG, settings.encode())
+
+
+@torch.no_grad()
+def load(parameters: Mapping[str, nn.Parameter], adapter: PeftAdapter) -> None:
+    """Copy the adapter's values into the injected `parameters` (all of the model's).
+
+    All is checked before anything changes; raises AdapterError naming what the two do not share.
+    """
+    _check_same(
+        parameters.keys(),
+        adapter.tensors.keys(),
+        "the adapter",
+        "Was it trained on this model, on these targets?",
+    )
+    for name, parameter in parameters.items():
+        _check_shape(name, adapter.tensors[name], tuple(parameter.shape), "the adapter")
+    for name, parameter in parameters.items():
+        parameter.copy_(adapter.tensors[name])
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise AdapterError(f"{path.parent} has no {CONFIG}", "Give a folder that peft or torso export wrote.")
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise AdapterError(f"{path} is no readable JSON: {error}", "Write it anew.") from None
+    if not isinstance(settings, dict):
+        raise AdapterError(f"{path} holds a {type(settings).__name__}, expected an object", "Write it anew.")
+    return settings
+
+
+def _read_tensors(path: Path) -> tuple[dict[str, Tensor], str | None]:
+    """All tensors in float32, and what Torso noted about them when it wrote the file."""
+    if not path.is_file():
+        raise AdapterError(f"{path.parent} has no {TENSORS}", "Adapters must be safetensors; pickles are not read.")
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            stamp = (file.metadata() or {}).get(_STAMP)
+    except (SafetensorError, OSError) as error:
+        raise AdapterError(f"{path} cannot be read: {error}", "Copy it again.") from None
+    for key, tensor in tensors.items():
+        if not tensor.is_floating_point() or not bool(tensor.isfinite().all()):
+            raise AdapterError(
+                f"{key} in {path} holds {tensor.dtype} that are not all finite numbers", "Copy it again."
+            )
+    return {key: tensor.float() for key, tensor in tensors.items()}, stamp
+
+
+def _torso_name(key: str, folder: Path) -> str:
+    """ "base_model.model.transformer.h.2.attn.c_attn.lora_A.weight" → "h.2.attn.c_attn.lora_A"."""
+    for leaf, suffix in _SUFFIXES.items():
+        if key.startswith(f"{PREFIX}h.") and key.endswith(f".{suffix}"):
+            return f"{key.removeprefix(PREFIX).removesuffix(suffix)}{leaf}"
+    expected = f"{PREFIX}h.0.attn.c_attn.lora_A.weight and the like"
+    raise AdapterError(f"{folder / TENSORS} holds the unexpected tensor {key}", f"Expected {expected}.")
+
+
+def _peft_name(name: str) -> str:
+    module, _, leaf = name.rpartition(".")
+    return f"{PREFIX}{module}.{_SUFFIXES[leaf]}"
+
+
+def _stamp(config: AdapterConfig) -> str:
+    """What the tensors mean; a configuration edited later does not agree with it."""
+    return f"{config.kind} rank {config.lora_rank} scaling {config.scaling!r}"
+
+
+def _check_names(tensors: Mapping[str, Tensor], config: AdapterConfig, folder: Path) -> None:
+    """Every block up to the last one named has every target, and each target all of its tensors."""
+    last = max((int(name.split(".")[1]) for name in tensors), default=0)
+    leaves = ("lora_A", "lora_B", "magnitude") if config.kind == "dora" else ("lora_A", "lora_B")
+    modules = [f"h.{layer}.{target}" for layer in range(last + 1) for target in config.targets]
+    whole = [f"{module}.{leaf}" for module in modules for leaf in leaves]
+    _check_same(whole, tensors, f"the adapter of {folder}", "Is it whole?")
+
+
+def _check_shapes(tensors: Mapping[str, Tensor], config: AdapterConfig, folder: Path) -> None:
+    """A is [R, in], B [out, R], a magnitude [out]; in and out are the same in every block."""
+    sizes = {name.split(".", 2)[2]: tensor.shape for name, tensor in tensors.items() if name.startswith("h.0.")}
+    for name, tensor in tensors.items():
+        module, _, leaf = name.split(".", 2)[2].rpartition(".")
+        out, width = sizes[f"{module}.lora_B"][0], sizes[f"{module}.lora_A"][-1]
+        shapes = {"lora_A": (config.lora_rank, width), "lora_B": (out, config.lora_rank), "magnitude": (out,)}
+        _check_shape(name, tensor, shapes[leaf], f"the adapter of {folder}")
+
+
+def _check_same(expected: Any, found: Any, where: str, remedy: str) -> None:
+    missing, unexpected = sorted(set(expected) - set(found)), sorted(set(found) - set(expected))
+    if missing:
+        raise AdapterError(f"{where} lacks {_some(missing)}", remedy)
+    if unexpected:
+        raise AdapterError(f"{where} has {_some(unexpected)}, which is not expected", remedy)
+
+
+def _check_shape(name: str, tensor: Tensor, expected: tuple[int, ...], where: str) -> None:
+    if tuple(tensor.shape) != expected:
+        shape = tuple(tensor.shape)
+        raise AdapterError(f"{name} of {where} has shape {shape}, expected {expected}", "Do they belong together?")
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Write the whole file beside its place, then move it there."""
+    partial = path.with_name(f"{path.name}.partial")
+    with partial.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
