@@ -10,8 +10,8 @@ import uvicorn
 
 from torso.parallel.arithmetic import set_threads
 from torso.parallel.group import Group
-from torso.parallel.lifetime import die_with_parent
 from torso.parallel.ports import listen
+from torso.parallel.rank import end_rank
 from torso.split.server.app import create_app
 from torso.split.server.config import ServerSettings
 from torso.split.server.leader import Leader, Member
@@ -21,7 +21,6 @@ from torso.split.server.worker import Worker
 
 def main(path: str) -> None:
     """Serve until told to stop."""
-    die_with_parent()
     settings = ServerSettings.read(Path(path))
     set_threads(settings.threads)
     rank = int(os.environ.get("RANK", "0"))
@@ -49,4 +48,4 @@ def make_leader(worker: Worker) -> Leader:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    end_rank(lambda stop: main(sys.argv[1]))
