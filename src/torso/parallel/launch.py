@@ -1,7 +1,7 @@
 """Ranks on this machine under torch's elastic agent, which runs inside the command's own process.
 
-The agent restarts the whole group when a rank dies. Added here: no banner and no traceback of its own, a rank's own words
-and exit code, no restart for what a restart cannot mend, a budget of restarts that refills after progress, one
+The agent restarts the whole group when a rank dies. Added here: no banner and no traceback of its own, a rank's own
+words and exit code, no restart for what a restart cannot mend, a budget of restarts that refills after progress, one
 request to stop that every rank gets once, and threads, rendezvous and proxies set so that they do not depend on chance.
 """
 
