@@ -2,10 +2,10 @@
 # Trains one epoch with two clients against the workers that ./server_launch.sh started. Each call is a new run in a
 # new directory, runs/split-001, runs/split-002, …; ./load_launch.sh goes on with the newest one.
 #
-# Without anything set: an adapter of `mini` on the built-in data, as configs/demo.toml says. Words after the script's name go to
+# Without anything set: an adapter of `mini` on the built-in data, as configs/launch.toml says. Words after the script's name go to
 # `torso train` (see `torso train --help`).
 #
-#   TORSO_CONFIG     settings file                                                                (configs/demo.toml)
+#   TORSO_CONFIG     settings file                                                                (configs/launch.toml)
 #   TORSO_MODEL      as for the server                                                     (what the settings file says)
 #   TORSO_INIT       as for the server                                                                       (likewise)
 #   TORSO_DATA       demo | e2e | e2e:PATH of the official zip, its folder or CSV files | jsonl:PATH           (likewise)
@@ -30,7 +30,7 @@ next_run() {
 }
 
 ensure_setup
-arguments=(--config "${TORSO_CONFIG:-$ROOT/configs/demo.toml}" --strategy split --clients "${TORSO_CLIENTS:-2}"
+arguments=(--config "${TORSO_CONFIG:-$ROOT/configs/launch.toml}" --strategy split --clients "${TORSO_CLIENTS:-2}"
     --server "${TORSO_SERVER:-http://127.0.0.1:${TORSO_PORT:-8700}}" --epochs "${TORSO_EPOCHS:-1}")
 if [ -n "${TORSO_MODEL:-}" ]; then arguments+=(--model "$TORSO_MODEL"); fi
 if [ -n "${TORSO_INIT:-}" ]; then arguments+=(--init "$TORSO_INIT"); fi
