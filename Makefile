@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # Content, not dates, and the place: a virtual environment cannot be moved.
-SETUP_FILES := pyproject.toml constraints.txt $(wildcard scripts/fetch_resources.py)
+SETUP_FILES := pyproject.toml constraints.txt scripts/fetch_resources.py
 KEY := $(shell (cat $(SETUP_FILES); pwd) | cksum | cut -d' ' -f1)
 STAMP := $(VENV)/.set-up-$(KEY)
 
@@ -29,7 +29,7 @@ $(STAMP):
 	@echo "setting up $(VENV) (a few minutes the first time)"
 	@$(PYTHON) -m venv $(VENV) || { echo 'Python cannot make virtual environments here; on Debian: apt-get install python3-venv' >&2; exit 1; }
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,compare]'
-	@if [ -f scripts/fetch_resources.py ]; then $(BIN)/python scripts/fetch_resources.py; fi
+	@$(BIN)/python scripts/fetch_resources.py || echo 'METEOR will not work; `make resources` tries again' >&2
 	@touch $@
 
 demo: setup

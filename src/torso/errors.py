@@ -12,6 +12,7 @@
     │   └── AddressInUseError        a port that somebody else holds
     ├── CheckpointError              a checkpoint that is damaged or could not be written
     ├── GroupError                   a collective among the ranks of one group failed
+    ├── PeerError                    another rank gave up; its own error tells why
     ├── ServerError                  what a body server, or the way to it, can answer
     │   ├── TransportError           transient: trying again can help
     │   ├── StateLostError           the server no longer holds the job's state: roll back and seed again
@@ -83,6 +84,10 @@ class CheckpointError(TorsoError):
 
 class GroupError(TorsoError):
     """A collective among the ranks of one group failed."""
+
+
+class PeerError(TorsoError):
+    """Another rank of the group gave up; its own error tells why."""
 
 
 class ServerError(TorsoError):

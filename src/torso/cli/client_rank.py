@@ -4,42 +4,41 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from torso.cli.assembly import Assembly
-from torso.config import RunConfig
-from torso.errors import GroupError, Interrupted, TorsoError
-from torso.parallel.group import Group
-from torso.parallel.launch import write_outcome
-from torso.parallel.lifetime import die_with_parent
-from torso.report.progress import ProgressLine
-from torso.training.loop import Outcome, Trainer
-from torso.training.run_directory import RunDirectory
+from torso.errors import Interrupted
+from torso.parallel.rank import StopRequest, end_rank
 
-
-class StopFlag:
-    """Set by SIGINT or SIGTERM: the loop finishes its step, saves and stops. A second signal ends at once."""
-
-    def __init__(self) -> None:
-        self.requested = False
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._on_signal)
-
-    def _on_signal(self, number: int, frame: object) -> None:
-        self.requested = True
+if TYPE_CHECKING:
+    from torso.parallel.group import Group
+    from torso.training.loop import Outcome
+    from torso.training.run_directory import RunDirectory
 
 
-def train(run: RunDirectory, group: Group | None = None) -> Outcome:
+def train(run: RunDirectory, group: Group | None = None, stop: StopRequest | None = None) -> Outcome:
     """Train the run to its recorded target; raises Interrupted when a signal asked to stop."""
+    # what is heavy is imported here, so that a signal that comes meanwhile is noticed
+    from rich.console import Console
+
+    from torso.cli.assembly import Assembly
+    from torso.config import RunConfig
+    from torso.parallel.group import Group
+    from torso.report.progress import ProgressLine
+    from torso.training.loop import Trainer
+
+    stop = stop or StopRequest()
     config = RunConfig.from_toml(run.path / "config.toml")
     assembly = Assembly(config, int(os.environ.get("LOCAL_RANK", "0")))
     assembly.use_threads()
     group = group or Group.solo()
-    flag = StopFlag()
     last_step = run.state.epochs * assembly.plan.steps_per_epoch
-    with ProgressLine() as listener, contextlib.closing(assembly.middle(run, group, listener.on_message)) as middle:
+    console = Console(stderr=True, quiet=group.rank != 0)
+    with (
+        ProgressLine(console) as listener,
+        contextlib.closing(assembly.middle(run, group, listener.on_message)) as middle,
+    ):
         trainer = Trainer(
             ends=assembly.ends,
             middle=middle,
@@ -51,7 +50,7 @@ def train(run: RunDirectory, group: Group | None = None) -> Outcome:
             info=assembly.identity,
             listener=listener,
             window=config.window,
-            stop_requested=lambda: flag.requested,
+            stop_requested=stop,
         )
         outcome = trainer.run(last_step)
     if not outcome.finished:
@@ -60,23 +59,15 @@ def train(run: RunDirectory, group: Group | None = None) -> Outcome:
     return outcome
 
 
-def main(path: str) -> int:
-    """A rank under the agent. Exit code 0: it ended for good, well or not; 1: the group should be restarted."""
-    die_with_parent()
-    try:
-        group = Group.from_environment()
-        train(RunDirectory(Path(path)), group)
-        group.close()
-    except GroupError as error:
-        print(f"torso: rank {os.environ.get('RANK')}: {error}", file=sys.stderr)
-        return 1
-    except TorsoError as error:
-        write_outcome(error)
-        # peers may wait in a collective for this rank: leave without ceremony
-        sys.stdout.flush()
-        os._exit(0)
-    return 0
+def main(path: str, stop: StopRequest) -> None:
+    """A rank under the agent; raises GroupError where the group should be restarted."""
+    from torso.parallel.group import Group
+    from torso.training.run_directory import RunDirectory
+
+    group = Group.from_environment()
+    train(RunDirectory(Path(path)), group, stop)
+    group.close()
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    end_rank(lambda stop: main(sys.argv[1], stop))

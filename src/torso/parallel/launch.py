@@ -1,41 +1,29 @@
 """Ranks on this machine under torch's elastic agent, which runs inside the command's own process.
 
-What a rank has to say at its end goes through a small file, because the agent knows only "exit code 0" and "restart
-everybody": a rank that failed for good writes its outcome and exits with 0, and the command prints it once.
+The agent restarts the whole group when a rank dies. Added here: no banner and no traceback of its own, a rank's own
+words and exit code, no restart for what a restart cannot mend, a budget of restarts that refills after progress, one
+request to stop that every rank gets once, and threads, rendezvous and proxies set so that they do not depend on chance.
 """
 
 from __future__ import annotations
 
-import json
-import logging
 import os
-import secrets
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from torso.errors import TorsoError
+from torso.errors import ConfigError, TorsoError
+from torso.parallel.rank import OUTCOME, read_outcome
 
-OUTCOME_VARIABLE = "TORSO_OUTCOME"
-REFILL_AFTER_S = 60.0
-"""Ranks that ran this long before they failed get their restarts back."""
-
-
-def write_outcome(error: TorsoError) -> None:
-    """For a rank: leave word of why it ends, for the command to print. The first word stays."""
-    path = os.environ.get(OUTCOME_VARIABLE)
-    if path is None:
-        return
-    content = json.dumps({"code": error.exit_code, "message": str(error)})
-    try:
-        with open(path, "x", encoding="utf-8") as file:
-            file.write(content)
-    except FileExistsError:
-        pass
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
+GRACE_S = 60
+"""Time that ranks have to save and end after a request to stop."""
+REFILL_AFTER_S = 300.0
+"""Ranks that ran this long without a failure have made progress, where `progress` does not tell."""
 
 
 def launch(
@@ -45,88 +33,72 @@ def launch(
     num_ranks: int,
     threads: int,
     max_restarts: int = 10,
-    environment: dict[str, str] | None = None,
-    progress: Callable[[], Any] = lambda: None,
+    environment: Mapping[str, str] | None = None,
+    progress: Callable[[], Any] | None = None,
+    grace_s: int = GRACE_S,
 ) -> None:
-    """Run `python -m module arguments` in `num_ranks` processes until all have ended well.
+    """Run `python -m module arguments` in `num_ranks` processes until all have ended well; on the main thread only.
 
-    When one fails, all are restarted, at most `max_restarts` times in a row without `progress()` changing.
-    Raises TorsoError with a rank's own words, or with the reason why restarting was given up; KeyboardInterrupt
-    when a signal asked to stop (the ranks have ended by then).
+    The module should end in `end_rank(…)`. When a rank dies, all are restarted, at most `max_restarts` times in
+    a row without `progress()` changing. Raises LaunchError with a rank's own words and exit code, or with
+    the reason why restarting was given up; KeyboardInterrupt when a signal asked to stop (all ranks have ended then).
     """
-    with tempfile.TemporaryDirectory(prefix="torso-") as folder, _environment(threads, Path(folder), environment):
-        while True:
-            before, started = progress(), time.monotonic()
-            failure = _run_agent(module, arguments, num_ranks, max_restarts)
-            _raise_outcome(Path(folder))
-            if failure is None:
-                return
-            if progress() == before and time.monotonic() - started < REFILL_AFTER_S * max_restarts:
-                raise TorsoError(
-                    f"ranks failed {max_restarts + 1} times in a row: {failure}", "See their messages above."
-                )
+    if num_ranks < 1 or threads < 1:
+        raise ConfigError(f"cannot start {num_ranks} ranks of {threads} threads", "Give at least 1 rank and 1 thread.")
+    from torso.parallel.agent import Agent, worker_spec  # torch is imported only when ranks are started
 
-
-def _run_agent(module: str, arguments: Sequence[str], num_ranks: int, max_restarts: int) -> str | None:
-    """One run of the agent; the reason when its budget was used up."""
-    from torch.distributed.elastic.multiprocessing.api import SignalException
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
-
-    _silence_agent()
-    config = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=num_ranks,
-        run_id=secrets.token_hex(8),
-        rdzv_backend="c10d",
-        # port 0: a fixed one clashes with the neighbour's run
-        rdzv_endpoint="localhost:0",
-        max_restarts=max_restarts,
-        monitor_interval=0.1,
-        start_method="spawn",
-    )
-    try:
-        elastic_launch(config, sys.executable)("-m", module, *arguments)
-    except SignalException:
-        raise KeyboardInterrupt from None
-    except ChildFailedError as error:
-        rank, first = error.get_first_failure()
-        return f"rank {rank} ended with exit code {first.exitcode}"
-    return None
-
-
-def _silence_agent() -> None:
-    """Failures are told in Torso's words, not by the agent's banner."""
-    import torch.distributed.elastic  # noqa: F401  the loggers must exist before they are set
-
-    for name in [n for n in logging.root.manager.loggerDict if n.startswith("torch.distributed")]:
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-    logging.getLogger("torch.distributed").setLevel(logging.CRITICAL)
-
-
-def _raise_outcome(folder: Path) -> None:
-    path = folder / "outcome.json"
-    if path.exists():
-        outcome = json.loads(path.read_text(encoding="utf-8"))
-        error = TorsoError(outcome["message"])
-        error.exit_code = outcome["code"]
-        if outcome["code"] != 0:
-            raise error
+    with tempfile.TemporaryDirectory(prefix="torso-launch-") as folder:
+        outcomes = Path(folder) / "outcomes"
+        outcomes.mkdir()
+        command = ("-m", module, *arguments)
+        with _environment(_variables(threads, outcomes, environment or {})):
+            workers = worker_spec(sys.executable, command, num_ranks, max_restarts, uuid.uuid4().hex)
+            agent = Agent(workers, folder, outcomes, progress, grace_s, REFILL_AFTER_S)
+            stopped = agent.run_to_the_end()
+        _raise_failure(agent.failure, outcomes)
+    if stopped:
         raise KeyboardInterrupt
 
 
-@contextmanager
-def _environment(threads: int, folder: Path, extra: dict[str, str] | None) -> Iterator[None]:
-    """What the ranks inherit; restored afterwards."""
-    ours = {
+class LaunchError(TorsoError):
+    """The ranks failed; `exit_code` is that of the rank that failed for good."""
+
+    def __init__(self, message: str, code: int = 1) -> None:
+        super().__init__(message)
+        self.exit_code = code
+
+
+def under_torchrun(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether this process is itself a rank that somebody's `torchrun` started."""
+    return "TORCHELASTIC_RUN_ID" in environment and OUTCOME not in environment
+
+
+def spare_localhost(environment: Mapping[str, str]) -> dict[str, str]:
+    """NO_PROXY in both spellings with this machine's own names added: no proxy stands between local parties."""
+    given = environment.get("NO_PROXY") or environment.get("no_proxy") or ""
+    names = [name for name in given.split(",") if name]
+    value = ",".join([*names, *(host for host in LOCAL_HOSTS if host not in names)])
+    return {"NO_PROXY": value, "no_proxy": value}
+
+
+def _variables(threads: int, outcomes: Path, extra: Mapping[str, str]) -> dict[str, str]:
+    return {
+        **spare_localhost(os.environ),
+        # Each restart gets a store of its own: in a shared one new ranks read the addresses of dead peers.
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR"),
+        # Without them the number of threads would depend on the number of ranks, and the bits on both.
         "OMP_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),
-        # new ranks would read dead peers' addresses from the agent's store
-        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "TORSO_PARENT": str(os.getpid()),
-        OUTCOME_VARIABLE: str(folder / "outcome.json"),
-    } | (extra or {})
+        OUTCOME: str(outcomes),
+        **extra,
+    }
+
+
+@contextmanager
+def _environment(ours: Mapping[str, str]) -> Iterator[None]:
+    """What the ranks inherit; restored afterwards."""
     before = {name: os.environ.get(name) for name in ours}
     os.environ.update(ours)
     try:
@@ -137,3 +109,11 @@ def _environment(threads: int, folder: Path, extra: dict[str, str] | None) -> It
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+def _raise_failure(failure: str, outcomes: Path) -> None:
+    outcome = read_outcome(outcomes)
+    if outcome is not None:
+        raise LaunchError(outcome.message, outcome.code)
+    if failure:
+        raise LaunchError(failure)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from torso.adapters.names import parameter_order
-from torso.errors import StateLostError, TorsoError, TransportError
+from torso.errors import PeerError, StateLostError, TorsoError, TransportError
 from torso.parallel.group import Group
 from torso.records import EpochRecord, StepRecord
 from torso.training import checkpoint as checkpoints
@@ -184,7 +184,7 @@ class Trainer:
         if failure is not None and wish == decision:
             raise failure
         if decision == Vote.FATAL:
-            raise TorsoError(f"another rank gave up at step {number}")
+            raise PeerError(f"another rank gave up at step {number}")
         if decision == Vote.ROLL_BACK:
             raise StateLostError(f"another rank lost step {number}")
         return decision == Vote.STOP

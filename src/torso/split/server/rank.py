@@ -10,8 +10,8 @@ import uvicorn
 
 from torso.parallel.arithmetic import set_threads
 from torso.parallel.group import Group
-from torso.parallel.lifetime import die_with_parent
 from torso.parallel.ports import listen
+from torso.parallel.rank import StopRequest, end_rank
 from torso.split.server.app import create_app
 from torso.split.server.config import ServerSettings
 from torso.split.server.leader import Leader, Member
@@ -19,9 +19,8 @@ from torso.split.server.members import HttpMember
 from torso.split.server.worker import Worker
 
 
-def main(path: str) -> None:
+def main(path: str, stop: StopRequest) -> None:
     """Serve until told to stop."""
-    die_with_parent()
     settings = ServerSettings.read(Path(path))
     set_threads(settings.threads)
     rank = int(os.environ.get("RANK", "0"))
@@ -34,6 +33,8 @@ def main(path: str) -> None:
     config = uvicorn.Config(
         app, log_level="warning", timeout_graceful_shutdown=3, timeout_keep_alive=600, access_log=False
     )
+    if stop():  # asked before uvicorn listens to signals
+        return
     uvicorn.Server(config).run(sockets=[listener])
 
 
@@ -49,4 +50,4 @@ def make_leader(worker: Worker) -> Leader:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    end_rank(lambda stop: main(sys.argv[1], stop))
