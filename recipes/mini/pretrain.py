@@ -20,10 +20,22 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from corpus import Corpus
 from export import export
-from network import CONFIG, Network, initialise
 from torch import Tensor
 from torch.multiprocessing.spawn import start_processes
 
+from torso.model.config import GPT2Config
+from torso.model.stages import GPT2
+from torso.model.weights import RandomWeights
+
+CONFIG = GPT2Config(
+    vocab_size=4096,
+    n_positions=512,
+    n_embd=192,
+    n_layer=6,
+    n_head=3,
+    bos_token_id=4095,
+    eos_token_id=4095,
+)
 SEED = 20
 RANKS = 2
 BLOCK, BLOCKS_A_STEP = 512, 8
@@ -40,16 +52,23 @@ def learning_rate(progress: float) -> float:
     return LEARNING_RATE * level
 
 
-def loss_sum(network: Network, tokens: Tensor) -> Tensor:
+def loss_sum(network: GPT2, tokens: Tensor) -> Tensor:
     """Summed cross-entropy of [B, T + 1] tokens; logits are made in chunks of rows that stay in the cache."""
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        hidden = torch.split(network(tokens[:, :-1]).flatten(0, 1), CHUNK)
+        hidden = torch.split(network.hidden(tokens[:, :-1]).flatten(0, 1), CHUNK)
         targets = torch.split(tokens[:, 1:].flatten(), CHUNK)
         losses = [
             F.cross_entropy(F.linear(rows, network.wte.weight).float(), wanted, reduction="sum")
             for rows, wanted in zip(hidden, targets, strict=True)
         ]
     return torch.stack(losses).sum()
+
+
+def initial_network() -> GPT2:
+    """GPT-2's own start."""
+    source, network = RandomWeights(CONFIG, SEED), GPT2(CONFIG)
+    network.load_state_dict({name: source.tensor(name) for name in network.state_dict()})
+    return network
 
 
 def halves(tokens: Tensor) -> Tensor:
@@ -65,8 +84,7 @@ class Trainer:
         self.rank, self.folder, self.export_folder = rank, arguments.folder, arguments.export
         self.minutes = arguments.minutes
         self.corpus = Corpus(self.folder, BLOCK, SEED)
-        self.network = Network()
-        initialise(self.network, SEED)
+        self.network = initial_network()
         parameters = list(self.network.parameters())
         self.flat = torch.zeros(sum(p.numel() for p in parameters) + 1)
         for p, part in zip(

@@ -240,8 +240,9 @@ INTRODUCTION = """# What `mini` was pretrained on
 Nine sources, all public domain or under a licence that asks for its notice only; the notices are below.
 The set holds no text of the E2E NLG set, nor of the demo set, nor any other text about restaurants: every
 paragraph that matches the rule `RESTAURANTS` in `recipes/mini/sources.py` (restaurant, pub, coffee shop,
-café, bistro, eatery, diner, cuisine, fast food, takeaway, customer rating, family friendly and their like) is
-dropped. `python recipes/mini/sources.py` makes the set again: text cleaned and cut, not the works as published.
+café, bistro, eatery, diner, cuisine, fast food, takeaway, customer rating, family friendly and their like)
+is dropped. `python recipes/mini/sources.py` makes the set again: text cleaned and cut, not the works as
+published.
 
 | Source | Package | Version | Licence | Words | Bytes | Paragraphs dropped |
 | --- | --- | --- | --- | ---: | ---: | ---: |
