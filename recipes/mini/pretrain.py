@@ -87,9 +87,7 @@ class Trainer:
         self.network = initial_network()
         parameters = list(self.network.parameters())
         self.flat = torch.zeros(sum(p.numel() for p in parameters) + 1)
-        for p, part in zip(
-            parameters, torch.split(self.flat[:-1], [p.numel() for p in parameters]), strict=True
-        ):
+        for p, part in zip(parameters, torch.split(self.flat[:-1], [p.numel() for p in parameters]), strict=True):
             p.grad = part.view_as(p)
         groups = [
             {"params": [p for p in parameters if p.dim() == 2], "weight_decay": WEIGHT_DECAY},

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
+import types
+import typing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -246,10 +248,28 @@ def read_settings(path: Path, cls: type[Any]) -> dict[str, Any]:
         raise ConfigError(f"{path} cannot be read: {error.strerror}", "Give an existing --config file.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {error}", "Mend it.") from None
-    known = {field.name for field in dataclasses.fields(cls)}
+    known = typing.get_type_hints(cls)
     unknown = sorted(values.keys() - known)
     if unknown:
         raise ConfigError(
             f"{path} has unknown settings: {', '.join(unknown)}", "See `torso train --help` for the names."
         )
+    for name, value in values.items():
+        if not _is_a(value, known[name]):
+            raise ConfigError(f"{path} sets {name} to {value!r}, which is of a wrong kind", "See --help for the kind.")
     return values
+
+
+def _is_a(value: Any, hint: Any) -> bool:
+    """Whether a value read from TOML can stand for a field of this type."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        return value in inner
+    if origin in (typing.Union, types.UnionType):
+        return any(_is_a(value, one) for one in inner)
+    if origin is tuple:
+        return isinstance(value, list) and all(_is_a(item, inner[0]) for item in value)
+    if hint in (int, float) and isinstance(value, bool):
+        return False
+    kinds: dict[Any, Any] = {float: (int, float), Path: str}
+    return isinstance(value, kinds.get(hint, hint))

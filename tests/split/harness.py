@@ -210,17 +210,18 @@ class Recipe:
             arithmetic=describe(torch.device("cpu"), "fp32", ATTENTION),
         )
 
-    def trainer(self, run: RunDirectory, group: Group, listener: Quiet, stop: Callable[[], bool]) -> Trainer:
+    def trainer(
+        self, run: RunDirectory, group: Group, middle: Middle, listener: Quiet, stop: Callable[[], bool]
+    ) -> Trainer:
         """One rank's trainer: split where servers are given, else whole."""
-        config = dataclasses.replace(CONFIG, embd_pdrop=self.dropout, attn_pdrop=self.dropout, resid_pdrop=self.dropout)
         source, seed = RandomWeights(CONFIG, SEED), self.training.seed
-        head = build(Head, source, CUTS, config=config)
-        tail = build(Tail, source, CUTS, config=config)
+        head = build(Head, source, CUTS, config=self._config())
+        tail = build(Tail, source, CUTS, config=self._config())
         parameters = inject(head, self.adapter, seed) | inject(tail, self.adapter, seed)
         part = TrainablePart(parameters, self.optimizer)
         return Trainer(
             ends=Ends(head, tail, part, seed, torch.device("cpu")),
-            middle=self._remote(run, group) if self.servers else self._local(group, config),
+            middle=middle,
             plan=BatchPlan(examples(), seed, self.training.global_batch_size, self.training.micro_batch_size),
             training=self.training,
             schedule=ScheduleConfig(learning_rate=0.01, warmup_steps=2),
@@ -231,8 +232,15 @@ class Recipe:
             stop_requested=stop,
         )
 
-    def _local(self, group: Group, config: GPT2Config) -> Middle:
-        body = build(Body, RandomWeights(CONFIG, SEED), CUTS, config=config)
+    def _config(self) -> GPT2Config:
+        return dataclasses.replace(CONFIG, embd_pdrop=self.dropout, attn_pdrop=self.dropout, resid_pdrop=self.dropout)
+
+    def middle(self, run: RunDirectory, group: Group) -> Middle:
+        """The body on a server where one is given, else at home."""
+        return self._remote(run, group) if self.servers else self._local(group)
+
+    def _local(self, group: Group) -> Middle:
+        body = build(Body, RandomWeights(CONFIG, SEED), CUTS, config=self._config())
         part = TrainablePart(inject(body, self.adapter, self.training.seed), self.optimizer)
         return LocalBody(BodyExecution(body, part, self.training.seed), group)
 
@@ -258,7 +266,8 @@ class Recipe:
 
         def work(rank: int) -> None:
             group = Group.local(store, rank, self.clients, 20.0) if self.clients > 1 else Group.solo()
-            self.trainer(run, group, listener or Quiet(), stop).run(last_step)
+            with contextlib.closing(self.middle(run, group)) as middle:
+                self.trainer(run, group, middle, listener or Quiet(), stop).run(last_step)
 
         _in_threads(self.clients, work)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -97,13 +97,12 @@ def opened_model(assembly: Assembly, checkpoint: Checkpoint | None) -> Iterator[
             body.part.load(checkpoint.select(body.part.parameters))
         yield CachedModel(ends.head, LocalMiddle(body.body, assembly.cuts), ends.tail, assembly.cuts, assembly.device)
         return
-    transport = assembly.transport()
-    check_before_start(transport, assembly.config.server, assembly.job_spec)
     step = checkpoint.step if checkpoint else 0
     state = checkpoint.select(checkpoint.names(assembly.cuts.body)) if checkpoint else {}
-    with RemoteInference(assembly.job_spec, assembly.config.server, transport, step, state) as middle:
-        yield CachedModel(ends.head, middle, ends.tail, assembly.cuts, assembly.device)
-    transport.close()
+    with closing(assembly.transport()) as transport:
+        check_before_start(transport, assembly.config.server, assembly.job_spec)
+        with RemoteInference(assembly.job_spec, assembly.config.server, transport, step, state) as middle:
+            yield CachedModel(ends.head, middle, ends.tail, assembly.cuts, assembly.device)
 
 
 def describe(record: EvaluationRecord) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,8 +21,7 @@ def parse(cls: type[Arguments], command: str, arguments: Sequence[str], default:
     path = take_option(words, "--config")
     if path is not None:
         settings = read_settings(Path(path), cls)
-        if default is None:
-            default = _build(cls, settings)
+        default = _build(cls, settings) if default is None else _replace(default, settings)
     extra: dict[str, Any] = {} if default is None else {"default": default}
     # required arguments are positional
     markers = (tyro.conf.PositionalRequiredArgs,)
@@ -33,7 +33,12 @@ def _build(cls: type[Arguments], settings: dict[str, Any]) -> Arguments:
     try:
         return cls(**settings)
     except TypeError as error:
-        raise ConfigError(f"the --config file has a value of a wrong kind: {error}", "See --help.") from None
+        raise ConfigError(f"the --config file lacks a setting: {error}", "See --help.") from None
+
+
+def _replace(default: Arguments, settings: dict[str, Any]) -> Arguments:
+    changed: Arguments = dataclasses.replace(default, **settings)  # type: ignore[type-var]
+    return changed
 
 
 def take_option(words: list[str], name: str) -> str | None:

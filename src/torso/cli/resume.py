@@ -14,16 +14,20 @@ from torso.training.files import replace_atomically
 from torso.training.run_directory import RunDirectory
 from torso.training.schedule import check_target
 
+USAGE = "resume RUN_DIR [--epochs N]"
+
 
 def main(arguments: Sequence[str]) -> int:
     """Check what changed, raise the target, train, evaluate, report."""
     words = list(arguments)
     more = take_option(words, "--epochs")
+    if words[:1] in (["-h"], ["--help"]):
+        parse(RunConfig, USAGE, words)
     if not words or words[0].startswith("-"):
         raise ConfigError("no run directory is given", "Write `torso resume RUN_DIR`.")
     run = RunDirectory(Path(words.pop(0)))
     old = RunConfig.from_toml(run.path / "config.toml")
-    new = parse(RunConfig, "resume RUN_DIR [--epochs N]", words, default=old).checked()
+    new = parse(RunConfig, USAGE, words, default=old).checked()
     check_resume(old, new)
     with run.lock():
         _resume(run, new, _number(more))

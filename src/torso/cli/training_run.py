@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import sys
 from typing import Any
@@ -24,9 +25,8 @@ def check(assembly: Assembly) -> None:
         print(f"data: {note}", file=sys.stderr)
     print(f"data: {assembly.config.data}: {assembly.encoded.report}", file=sys.stderr)
     if assembly.config.strategy == "split":
-        transport = assembly.transport()
-        check_before_start(transport, assembly.config.server, assembly.job_spec)
-        transport.close()
+        with contextlib.closing(assembly.transport()) as transport:
+            check_before_start(transport, assembly.config.server, assembly.job_spec)
 
 
 def check_identity(assembly: Assembly, run: RunDirectory) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from torso.errors import DataError
 from torso.evaluation.model import CachedModel
 
 MAX_NEW_TOKENS = 64
@@ -24,7 +25,10 @@ def greedy(
     """The most likely next token again and again, until the end token (left out) or `max_new_tokens`.
 
     Prompts of like length share a batch; the outputs come in the prompts' order. Ties go to the lower token id.
+    `on_progress` is told how many prompts are done. DataError for an empty prompt, and for one that leaves too few
+    positions for its output.
     """
+    _check(prompts, max_new_tokens, model.head.wpe.num_embeddings)
     order = sorted(range(len(prompts)), key=lambda i: (len(prompts[i]), i))
     outputs: list[list[int]] = [[] for _ in prompts]
     for start in range(0, len(order), batch_size):
@@ -35,6 +39,18 @@ def greedy(
             outputs[i] = tokens
         on_progress(min(len(order), start + batch_size))
     return outputs
+
+
+def _check(prompts: Sequence[Sequence[int]], max_new_tokens: int, positions: int) -> None:
+    for number, prompt in enumerate(prompts, start=1):
+        if not prompt:
+            raise DataError(f"prompt {number} is empty", "Give at least the end token.")
+        if len(prompt) + max_new_tokens > positions:
+            raise DataError(
+                f"prompt {number} has {len(prompt)} tokens; with {max_new_tokens} new ones it does not fit into the"
+                f" model's {positions} positions",
+                "Shorten it, or decode fewer new tokens.",
+            )
 
 
 def _greedy_batch(

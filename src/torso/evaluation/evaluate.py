@@ -11,16 +11,18 @@ from pathlib import Path
 from torso.data.corpus import Group
 from torso.data.encoding import encode_prompts, encode_split
 from torso.data.micro_batches import evaluation_batches
+from torso.data.slots import parse_mr
 from torso.data.tokenizer import Tokenizer
-from torso.errors import MissingResourceError
+from torso.errors import DataError, MissingResourceError
 from torso.evaluation.bleu import hf_bleu, official_bleu
 from torso.evaluation.decoding import MAX_NEW_TOKENS, greedy
 from torso.evaluation.meteor import hf_meteor
 from torso.evaluation.model import CachedModel
 from torso.evaluation.perplexity import Perplexity, perplexity
 from torso.records import EvaluationRecord
+from torso.training.files import replace_atomically
 
-OUTPUTS, SCORES = "outputs.jsonl", "scores.json"
+OUTPUTS, PREDICTIONS, SCORES = "outputs.jsonl", "predictions.txt", "scores.json"
 
 
 @dataclass(frozen=True)
@@ -61,24 +63,50 @@ def clean(text: str) -> str:
 
 
 def score(decoded: Sequence[Decoded]) -> dict[str, float]:
-    """By name of the definition; METEOR is left out, with a word, where its resources are missing."""
+    """By name of the definition, each 0 to 1; METEOR is left out, with a word, where its resources are missing.
+
+    `name_copied` is there when the inputs have names.
+    """
     outputs, references = [d.output for d in decoded], [d.references for d in decoded]
     scores = {"official_bleu": official_bleu(outputs, references), "hf_bleu": hf_bleu(outputs, references)}
     try:
         scores["hf_meteor"] = hf_meteor(outputs, references)
     except MissingResourceError as error:
         print(f"torso: warning: {error}", file=sys.stderr)
-    return scores
+    copied = name_copied([d.mr for d in decoded], outputs)
+    return scores if copied is None else scores | {"name_copied": copied}
+
+
+def name_copied(mrs: Sequence[str], outputs: Sequence[str]) -> float | None:
+    """The share of outputs with the name that their meaning representation gives, letter by letter.
+
+    Of those that give one; None when none does.
+    """
+    pairs = [(_name(mr), output) for mr, output in zip(mrs, outputs, strict=True)]
+    copied = [name in output for name, output in pairs if name]
+    return sum(copied) / len(copied) if copied else None
+
+
+def _name(mr: str) -> str:
+    try:
+        return dict(parse_mr(mr)).get("name", "")
+    except DataError:
+        return ""  # the input is people's own text
 
 
 def save(folder: Path, record: EvaluationRecord, decoded: Sequence[Decoded]) -> None:
-    """`scores.json`, and `outputs.jsonl` with one line an input; scores last, so that they never stand alone."""
+    """`outputs.jsonl` with one line an input, `predictions.txt` with the outputs alone, and `scores.json`.
+
+    Scores come last, and older ones go first, so that scores never stand beside other outputs than their own.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / SCORES).unlink(missing_ok=True)
     lines = [
         json.dumps({"mr": d.mr, "output": d.output, "references": list(d.references)}, ensure_ascii=False)
         for d in decoded
     ]
-    _replace(folder / OUTPUTS, "".join(f"{line}\n" for line in lines))
+    replace_atomically(folder / OUTPUTS, _lines(lines))
+    replace_atomically(folder / PREDICTIONS, _lines([d.output for d in decoded]))
     document = {
         "step": record.step,
         "subset": record.subset,
@@ -86,10 +114,8 @@ def save(folder: Path, record: EvaluationRecord, decoded: Sequence[Decoded]) -> 
         "perplexity": record.perplexity,
         "scores": record.scores,
     }
-    _replace(folder / SCORES, json.dumps(document, indent=1) + "\n")
+    replace_atomically(folder / SCORES, (json.dumps(document, indent=1) + "\n").encode())
 
 
-def _replace(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+def _lines(texts: Sequence[str]) -> bytes:
+    return "".join(f"{text}\n" for text in texts).encode()

@@ -6,23 +6,28 @@ Not the official METEOR 1.5, whose values for the same outputs are lower by a th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from typing import Any
 
 from torso.evaluation.resources import sentence_tokenizer, wordnet
 
 
 def hf_meteor(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """Mean over segments, 0 to 1; raises MissingResourceError."""
+    """Mean over segments, 0 to 1; 0 without segments. Raises MissingResourceError."""
     segments = hf_meteor_segments(outputs, references)
     return sum(segments) / len(segments) if segments else 0.0
 
 
 def hf_meteor_segments(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
-    """Each segment's best value over its references (alpha 0.9, beta 3, gamma 0.5); 0 for an empty output."""
+    """Each segment's best value over its references (alpha 0.9, beta 3, gamma 0.5); 0 for an empty output.
+
+    ValueError when there are not as many lists of references as outputs. Raises MissingResourceError.
+    """
     from nltk.translate.meteor_score import meteor_score
 
-    dictionary = wordnet()
+    settings = {"stemmer": _Stems(), "wordnet": _Synsets(), "alpha": 0.9, "beta": 3.0, "gamma": 0.5}
     return [
-        float(meteor_score([_words(r) for r in rs], _words(output), wordnet=dictionary, alpha=0.9, beta=3.0, gamma=0.5))
+        float(meteor_score([_words(r) for r in rs], _words(output), **settings))
         for output, rs in zip(outputs, references, strict=True)
     ]
 
@@ -34,3 +39,25 @@ def _words(text: str) -> list[str]:
     return [
         word for sentence in sentence_tokenizer().tokenize(text) for word in word_tokenize(sentence, preserve_line=True)
     ]
+
+
+class _Stems:
+    """Porter's stemmer, each word stemmed once: a set's references share few words."""
+
+    def __init__(self) -> None:
+        from nltk.stem.porter import PorterStemmer
+
+        self.stem = cache(PorterStemmer().stem)
+
+
+class _Synsets:
+    """WordNet, each word looked up once."""
+
+    def __init__(self) -> None:
+        dictionary = wordnet()
+
+        @cache
+        def synsets(word: str) -> list[Any]:
+            return list(dictionary.synsets(word))
+
+        self.synsets = synsets

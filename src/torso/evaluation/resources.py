@@ -7,6 +7,10 @@ from typing import Any
 
 from torso.errors import MissingResourceError
 
+VERSION = "3.0"
+"""METEOR by Hugging Face's definition is stated for this WordNet; others give other values."""
+REMEDY = "Run `make resources`, or `python scripts/fetch_resources.py` in Torso's environment."
+
 
 @cache
 def wordnet() -> Any:
@@ -14,19 +18,26 @@ def wordnet() -> Any:
     import nltk
     from nltk.corpus.reader.wordnet import WordNetCorpusReader
 
-    root = _find(nltk, "corpora/wordnet", "WordNet 3.0")
-    # the English dictionary alone: NLTK would warn that there is no multilingual one
-    return WordNetCorpusReader(root, _NoOtherLanguages())
+    try:
+        # the English dictionary alone: NLTK would warn that there is no multilingual one
+        reader = WordNetCorpusReader(nltk.data.find("corpora/wordnet"), _NoOtherLanguages())
+        version = str(reader.get_version())
+    except (LookupError, OSError, ValueError) as error:
+        raise _missing(f"WordNet {VERSION}", error) from None
+    if version != VERSION:
+        raise MissingResourceError(f"METEOR needs WordNet {VERSION}, NLTK's folders hold {version}", REMEDY)
+    return reader
 
 
 @cache
 def sentence_tokenizer() -> Any:
     """Punkt for English; raises MissingResourceError."""
-    import nltk
     from nltk.tokenize.punkt import PunktTokenizer
 
-    _find(nltk, "tokenizers/punkt_tab/english", "Punkt")
-    return PunktTokenizer("english")
+    try:
+        return PunktTokenizer("english")
+    except (LookupError, OSError, ValueError) as error:
+        raise _missing("Punkt", error) from None
 
 
 def available() -> bool:
@@ -46,11 +57,7 @@ class _NoOtherLanguages:
         return []
 
 
-def _find(nltk: Any, path: str, name: str) -> Any:
-    try:
-        return nltk.data.find(path)
-    except LookupError:
-        raise MissingResourceError(
-            f"METEOR needs {name}, which is not in NLTK's folders",
-            "Run `make resources`, or `python scripts/fetch_resources.py` in Torso's environment.",
-        ) from None
+def _missing(name: str, error: Exception) -> MissingResourceError:
+    """NLTK's LookupError is a page long and recommends another way; what else it says (rights, a missing file) helps."""
+    why = "which is not in NLTK's folders" if isinstance(error, LookupError) else f"which cannot be read: {error}"
+    return MissingResourceError(f"METEOR needs {name}, {why}", REMEDY)
