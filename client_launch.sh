@@ -11,7 +11,7 @@
 #   TORSO_DATA       demo | e2e | e2e:PATH of the official zip, its folder or CSV files | jsonl:PATH           (likewise)
 #   TORSO_TOKENIZER  folder of a tokenizer other than the model's                                             (none)
 #   TORSO_CLIENTS    client ranks on this machine; they take the GPUs in order                                     (2)
-#   TORSO_DEVICE     device of the clients, where not the GPUs in order: cpu, cuda:2, …                         (auto)
+#   TORSO_DEVICES    devices by client rank, e.g. "cuda:2 cuda:3"; auto takes the GPUs in order, or the CPU    (auto)
 #   TORSO_SERVER     URL of any worker                                               (http://127.0.0.1:$TORSO_PORT)
 #   TORSO_PORT       port of a server on this machine                                                          (8700)
 #   TORSO_EPOCHS     epochs                                                                                       (1)
@@ -20,6 +20,9 @@
 # GPT-2 small on real E2E, the recipe of the LoRA paper:
 #     TORSO_MODEL=gpt2 ./server_launch.sh
 #     TORSO_CONFIG=configs/e2e-gpt2-lora.toml TORSO_DATA=e2e:e2e-dataset.zip ./client_launch.sh
+# The same with the body on the first two of four GPUs and the clients on the other two:
+#     TORSO_MODEL=gpt2 TORSO_DEVICES="cuda:0 cuda:1" ./server_launch.sh
+#     TORSO_CONFIG=configs/e2e-gpt2-lora.toml TORSO_DATA=e2e:e2e-dataset.zip TORSO_DEVICES="cuda:2 cuda:3" ./client_launch.sh
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/scripts/launch_common.sh"
 
@@ -36,7 +39,9 @@ if [ -n "${TORSO_MODEL:-}" ]; then arguments+=(--model "$TORSO_MODEL"); fi
 if [ -n "${TORSO_INIT:-}" ]; then arguments+=(--init "$TORSO_INIT"); fi
 if [ -n "${TORSO_DATA:-}" ]; then arguments+=(--data "$TORSO_DATA"); fi
 if [ -n "${TORSO_TOKENIZER:-}" ]; then arguments+=(--tokenizer "$TORSO_TOKENIZER"); fi
-if [ -n "${TORSO_DEVICE:-}" ]; then arguments+=(--device "$TORSO_DEVICE"); fi
+# several words are meant to be several arguments
+# shellcheck disable=SC2206
+if [ -n "${TORSO_DEVICES:-}" ]; then arguments+=(--device $TORSO_DEVICES); fi
 
 run="$(next_run)"
 before="$(newest_run)"

@@ -91,8 +91,8 @@ class RunConfig:
 
     dtype: Literal["auto", "fp32", "bf16"] = "fp32"
     """What is computed in; auto takes what the device does natively. Adapters are always fp32."""
-    device: str = "auto"
-    """cpu, cuda, cuda:1; auto takes the GPUs in order of rank, or the CPU."""
+    device: tuple[str, ...] = ("auto",)
+    """Devices by client rank, used in turn: cpu, cuda:1, …; auto takes the GPUs in order, or the CPU."""
     threads: int | None = None
     """Intra-op threads of each rank on a CPU. Default: all cores for one process, 1 where several share the machine."""
     allow_inexact: bool = False
@@ -122,7 +122,7 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         # TOML and the command line may bring lists
-        for name in ("targets", "server"):
+        for name in ("targets", "server", "device"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
 
     def checked(self) -> RunConfig:

@@ -1,4 +1,4 @@
-"""The main job as real processes: serve, train, kill, stop, resume. Whatever happens, the digest is the unsplit run's."""
+"""The main job as real processes: serve, train, kill, stop, resume. The digest is always the unsplit run's."""
 
 from __future__ import annotations
 

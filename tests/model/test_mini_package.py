@@ -39,9 +39,11 @@ def test_every_source_names_its_package_its_version_and_a_licence_that_allows_it
     rows = source_rows()
     assert len(rows) == SOURCES
     for _, package, version, licence, words, size, _ in rows:
-        assert package.startswith(("npm: ", "debian: ")) and version
+        assert package.startswith(("npm: ", "debian: "))
+        assert version
         assert licence.startswith(LICENCES), licence
-        assert int(words.replace(",", "")) > 0 and int(size.replace(",", "")) > 0
+        assert int(words.replace(",", "")) > 0
+        assert int(size.replace(",", "")) > 0
 
 
 def test_the_notices_that_licences_ask_for_are_kept() -> None:
@@ -58,7 +60,8 @@ def test_no_source_is_e2e_or_about_restaurants_and_the_manifest_says_so() -> Non
 
 def test_config_is_a_gpt2_of_at_least_six_layers_with_the_tokenizers_vocabulary(tokenizer: Tokenizer) -> None:
     config = json.loads((FOLDER / "config.json").read_text(encoding="utf-8"))
-    assert config["model_type"] == "gpt2" and config["n_layer"] >= 6
+    assert config["model_type"] == "gpt2"
+    assert config["n_layer"] >= 6
     assert config["vocab_size"] == tokenizer.get_vocab_size()
     assert config["eos_token_id"] == tokenizer.token_to_id("<|endoftext|>")
 

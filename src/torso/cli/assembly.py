@@ -105,7 +105,8 @@ class Assembly:
     @cached_property
     def device(self) -> torch.device:
         """Where this rank computes."""
-        return choose_device(self.config.device, self.local_rank)
+        names = self.config.device
+        return choose_device(names[self.local_rank % len(names)], self.local_rank)
 
     @cached_property
     def dtype(self) -> Dtype:

@@ -58,6 +58,6 @@ class _NoOtherLanguages:
 
 
 def _missing(name: str, error: Exception) -> MissingResourceError:
-    """NLTK's LookupError is a page long and recommends another way; what else it says (rights, a missing file) helps."""
+    """NLTK's LookupError is a page long and recommends another way; other errors (rights, a missing file) help."""
     why = "which is not in NLTK's folders" if isinstance(error, LookupError) else f"which cannot be read: {error}"
     return MissingResourceError(f"METEOR needs {name}, {why}", REMEDY)

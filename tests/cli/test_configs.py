@@ -1,0 +1,44 @@
+"""Every settings file in the tree: what its header tells people to type is understood, and it trains."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from torso.cli.demo import SETTINGS as DEMO_SETTINGS
+from torso.cli.main import main
+from torso.cli.parsing import parse, take_option
+from torso.cli.serve import ServeArguments
+from torso.config import RunConfig
+
+ROOT = Path(__file__).parents[2]
+FILES = sorted(ROOT.glob("configs/*.toml"))
+SMALL = ("--strategy", "single", "--clients", "1", "--max-examples", "32", "--epochs", "1", "--evaluate", "none")
+
+
+def commands(path: Path, name: str) -> list[list[str]]:
+    """The words after `torso NAME` in the comment at the top of a settings file."""
+    comment = " ".join(line[1:].strip() for line in path.read_text(encoding="utf-8").splitlines() if line[:1] == "#")
+    lines = comment.replace("\\ ", "").split("torso ")
+    return [shlex.split(line)[1:] for line in lines if line.startswith(f"{name} ")]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_the_commands_in_its_header_are_understood(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    (serve,) = commands(path, "serve")
+    (train,) = commands(path, "train")
+    take_option(train, "--run-dir")
+    config = parse(RunConfig, "train", train).checked()
+    assert parse(ServeArguments, "serve", serve).model == config.model
+
+
+@pytest.mark.parametrize("path", [*FILES, DEMO_SETTINGS], ids=lambda path: path.name)
+def test_it_trains_a_tiny_model(path: Path, tiny_model: Path, tiny_data: str, tmp_path: Path) -> None:
+    small = ("--model", str(tiny_model), "--data", tiny_data, *SMALL)
+    assert main(["train", "--config", str(path), *small, "--run-dir", str(tmp_path / "run")]) == 0
+    records = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    assert any("loss" in record for record in records)
