@@ -55,6 +55,8 @@ class FolderWeights:
     def tensor(self, name: str) -> Tensor:
         """See WeightSource."""
         stored = self._stored(name)
+        if name == "wte.weight":
+            self._check_tied_head(stored)
         value = stored.t().contiguous() if is_conv1d(name) else stored
         if tuple(value.shape) != self._shapes[name]:
             found = f"{name} in {self._folder} has shape {tuple(value.shape)}"
@@ -74,11 +76,9 @@ class FolderWeights:
         """Whether all tensors of these blocks are here."""
         return all(name in self._keys for name in self._shapes if layer_of(name) in layers)
 
-    def check_tied_head(self) -> None:
+    def _check_tied_head(self, wte: Tensor) -> None:
         """Raise WeightsError when an LM head of its own differs from the embeddings."""
-        if "lm_head.weight" in self._keys and not torch.equal(
-            self._stored("lm_head.weight"), self._stored("wte.weight")
-        ):
+        if "lm_head.weight" in self._keys and not torch.equal(self._stored("lm_head.weight"), wte):
             raise WeightsError(f"{self._folder} has an LM head that is not tied", "Torso trains plain GPT-2 only.")
 
     def _stored(self, name: str) -> Tensor:
