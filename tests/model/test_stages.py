@@ -105,9 +105,7 @@ def test_cut_and_whole_give_the_same_bits_forward_and_backward(small: RandomWeig
         assert torch.equal(gradients[name], parameter.grad), name
 
 
-def gradients_across_leaves(
-    parts: list[Any], token_ids: Tensor, weighting: Tensor
-) -> tuple[Tensor, dict[str, Tensor]]:
+def gradients_across_leaves(parts: list[Any], token_ids: Tensor, weighting: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
     """Logits, and each parameter's gradient summed over the stages from the last."""
     head, body, tail = parts
     activations = head(token_ids)
