@@ -42,6 +42,10 @@ class Leader:
         self._order = threading.Lock()
         self._pool = ThreadPoolExecutor(len(self._members), thread_name_prefix="members")
 
+    def close(self) -> None:
+        """Let the threads end."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
     def open(self, body: bytes, content_type: str) -> OpenAnswer:
         """Seed every worker, or nobody. A repeated open of the same session changes nothing."""
         request = decode(OpenRequest, body, content_type)
@@ -63,7 +67,8 @@ class Leader:
             present = {index for answer in held for index in answer["indices"]}
             missing = sorted(set(range(num)) - present)
             if missing:
-                text = f"no worker holds micro-batches {missing} of step {step}"
+                listed = ", ".join(map(str, missing[:20])) + (", …" if len(missing) > 20 else "")
+                text = f"no worker holds micro-batches [{listed}] of step {step}, {len(missing)} of {num} are missing"
                 raise StateLostError(text, "Send them again, or roll back.", "missing_micro_batches")
             answers = self._all("prepare", {"job": job, "step": step, "num_micro_batches": num})
         return PrepareAnswer(

@@ -92,9 +92,14 @@ class Worker:
         return len(self._jobs)
 
     def free_idle_jobs(self) -> list[str]:
-        """Drop jobs that were not heard from for too long; returns their names."""
+        """Drop jobs that were not heard from for too long; returns their names.
+
+        Those too that were staged for an opening which then failed on another worker.
+        """
         oldest = time.monotonic() - self.settings.job_timeout_s
         with self._lock:
+            for name in [name for name, job in self._staged.items() if job.heard_from < oldest]:
+                del self._staged[name]
             idle = [name for name, job in self._jobs.items() if job.heard_from < oldest]
             for name in idle:
                 del self._jobs[name]
@@ -121,7 +126,8 @@ class Worker:
         request = decode(OpenRequest, body, parameters["content_type"])
         self._check_fits(request)
         job = Job.seed(request, self.base.execution(request))
-        self._staged[request.job] = job
+        with self._lock:
+            self._staged[request.job] = job
         return {"fingerprint": job.fingerprint}
 
     def _activate(self, parameters: dict[str, Any], body: bytes) -> dict[str, Any]:
