@@ -64,6 +64,10 @@ class Leader:
         identity = {"generation": request.generation, "session": request.session}
         with self._order:
             held = self._all("check", {"job": job, "step": step, "identity": identity})
+            other = {answer["prepared"] for answer in held} - {None, num}
+            if other:
+                text = f"step {step} was prepared with {other.pop()} micro-batches, not {num}"
+                raise StateLostError(text, code="missing_micro_batches")
             present = {index for answer in held for index in answer["indices"]}
             missing = sorted(set(range(num)) - present)
             if missing:

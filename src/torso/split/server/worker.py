@@ -137,7 +137,8 @@ class Worker:
 
     def _check(self, parameters: dict[str, Any], body: bytes) -> dict[str, Any]:
         job = self.job(parameters["job"], Identified(**parameters["identity"]))
-        return {"indices": job.indices(parameters["step"])}
+        indices = job.indices(parameters["step"])
+        return {"indices": indices, "prepared": job.prepared[0] if job.prepared else None}
 
     def _prepare(self, parameters: dict[str, Any], body: bytes) -> dict[str, Any]:
         job = self.job(parameters["job"])
