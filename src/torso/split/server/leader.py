@@ -33,6 +33,9 @@ class Member(Protocol):
     def run_operation(self, operation: str, parameters: dict[str, Any], body: bytes) -> dict[str, Any]:
         """The worker's share of the operation."""
 
+    def close(self) -> None:
+        """No more operations will follow."""
+
 
 class Leader:
     """Runs on rank 0; `members` are all workers by rank, the leader's own first."""
@@ -43,7 +46,9 @@ class Leader:
         self._pool = ThreadPoolExecutor(len(self._members), thread_name_prefix="members")
 
     def close(self) -> None:
-        """Let the threads end."""
+        """Let the threads end, and close the connections to the peers."""
+        for member in self._members:
+            member.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def open(self, body: bytes, content_type: str) -> OpenAnswer:

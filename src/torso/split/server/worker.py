@@ -159,6 +159,9 @@ class Worker:
             self._jobs.pop(parameters["job"], None)
         return {}
 
+    def close(self) -> None:
+        """See Member; there is nothing to close."""
+
     def memory(self) -> int:
         """Largest memory so far: the device's, or resident."""
         if self.device.type == "cuda":
