@@ -108,6 +108,15 @@ def test_a_server_that_does_not_fit_is_refused_with_what_differs(
     transport.close()
 
 
+def test_another_version_is_refused(server: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    transport = connect((server.url,), 5.0)
+    answer = info(transport, server.url).model_copy(update={"version": "9.9"})
+    transport.close()
+    with pytest.raises(ServerMismatchError, match=r"runs Torso 9\.9"):
+        Recipe(folder=Path()).spec().check(answer, server.url)
+    spec(allow_inexact=True).check(answer, server.url)  # type: ignore[attr-defined]
+
+
 def test_other_last_bits_can_be_allowed(server: Servers) -> None:
     transport = connect((server.url,), 5.0)
     allowed = spec(arithmetic={"torch": "0.4"}, allow_inexact=True)
