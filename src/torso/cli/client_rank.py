@@ -12,8 +12,10 @@ from torso.errors import Interrupted
 from torso.parallel.rank import StopRequest, end_rank
 
 if TYPE_CHECKING:
+    from torso.cli.assembly import Assembly
     from torso.parallel.group import Group
-    from torso.training.loop import Outcome
+    from torso.training.body import Middle
+    from torso.training.loop import Listener, Outcome, Trainer
     from torso.training.run_directory import RunDirectory
 
 
@@ -26,37 +28,40 @@ def train(run: RunDirectory, group: Group | None = None, stop: StopRequest | Non
     from torso.config import RunConfig
     from torso.parallel.group import Group
     from torso.report.progress import ProgressLine
-    from torso.training.loop import Trainer
 
-    stop = stop or StopRequest()
-    config = RunConfig.from_toml(run.path / "config.toml")
-    assembly = Assembly(config, int(os.environ.get("LOCAL_RANK", "0")))
+    stop, group = stop or StopRequest(), group or Group.solo()
+    assembly = Assembly(RunConfig.from_toml(run.path / "config.toml"), int(os.environ.get("LOCAL_RANK", "0")))
     assembly.use_threads()
-    group = group or Group.solo()
     last_step = run.state.epochs * assembly.plan.steps_per_epoch
-    console = Console(stderr=True, quiet=group.rank != 0)
     with (
-        ProgressLine(console) as listener,
+        ProgressLine(Console(stderr=True, quiet=group.rank != 0)) as listener,
         contextlib.closing(assembly.middle(run, group, listener.on_message)) as middle,
     ):
-        trainer = Trainer(
-            ends=assembly.ends,
-            middle=middle,
-            plan=assembly.plan,
-            training=config.training,
-            schedule=config.schedule_config,
-            group=group,
-            run=run,
-            info=assembly.identity,
-            listener=listener,
-            window=config.window,
-            stop_requested=stop,
-        )
-        outcome = trainer.run(last_step)
+        outcome = _trainer(assembly, run, group, middle, listener, stop).run(last_step)
     if not outcome.finished:
         text = f"stopped at step {outcome.step} of {last_step}; the state is saved"
         raise Interrupted(text, f"Go on with `torso resume {run.path}`.")
     return outcome
+
+
+def _trainer(
+    assembly: Assembly, run: RunDirectory, group: Group, middle: Middle, listener: Listener, stop: StopRequest
+) -> Trainer:
+    from torso.training.loop import Trainer
+
+    return Trainer(
+        ends=assembly.ends,
+        middle=middle,
+        plan=assembly.plan,
+        training=assembly.config.training,
+        schedule=assembly.config.schedule_config,
+        group=group,
+        run=run,
+        info=assembly.identity,
+        listener=listener,
+        window=assembly.config.window,
+        stop_requested=stop,
+    )
 
 
 def main(path: str, stop: StopRequest) -> None:

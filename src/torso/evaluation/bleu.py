@@ -10,11 +10,17 @@ from typing import Any
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
+from torso.evaluation.segments import check_segments
+
 ORDER = 4
 
 
 def official_bleu(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """mteval-13a tokens, case-insensitive, closest reference length, no smoothing (as sacrebleu with lower-casing)."""
+    """mteval-13a tokens, case-insensitive, closest reference length, no smoothing (as sacrebleu with lower-casing).
+
+    0 for empty outputs. ValueError unless each output has references.
+    """
+    check_segments(outputs, references)
     scorer = BLEU(lowercase=True, smooth_method="none", force=True)
     longest = max((len(rs) for rs in references), default=0)
     # sacrebleu wants one stream a reference; None where a segment has fewer
@@ -25,8 +31,9 @@ def official_bleu(outputs: Sequence[str], references: Sequence[Sequence[str]]) -
 def hf_bleu(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> float:
     """13a tokens, case-sensitive, *shortest* reference length, no smoothing (Papineni et al. 2002 otherwise).
 
-    0 when no n-gram of some order matches, also for empty outputs.
+    0 when no n-gram of some order matches, also for empty outputs. ValueError unless each output has references.
     """
+    check_segments(outputs, references)
     tokenize: Callable[[str], str] = Tokenizer13a()  # type: ignore[no-untyped-call]
     matches, totals, output_length, reference_length = [0] * ORDER, [0] * ORDER, 0, 0
     for output, rs in zip(outputs, references, strict=True):

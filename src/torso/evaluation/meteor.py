@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 from torso.evaluation.resources import sentence_tokenizer, wordnet
+from torso.evaluation.segments import check_segments
 
 
 def hf_meteor(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> float:
@@ -21,8 +22,9 @@ def hf_meteor(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> fl
 def hf_meteor_segments(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
     """Each segment's best value over its references (alpha 0.9, beta 3, gamma 0.5); 0 for an empty output.
 
-    ValueError when there are not as many lists of references as outputs. Raises MissingResourceError.
+    ValueError unless each output has references. Raises MissingResourceError.
     """
+    check_segments(outputs, references)
     from nltk.translate.meteor_score import meteor_score
 
     settings = {"stemmer": _Stems(), "wordnet": _Synsets(), "alpha": 0.9, "beta": 3.0, "gamma": 0.5}

@@ -21,11 +21,12 @@ def wordnet() -> Any:
     try:
         # the English dictionary alone: NLTK would warn that there is no multilingual one
         reader = WordNetCorpusReader(nltk.data.find("corpora/wordnet"), _NoOtherLanguages())
-        version = str(reader.get_version())
-    except (LookupError, OSError, ValueError) as error:
+        version = reader.get_version()
+    except Exception as error:  # a damaged dictionary fails in whatever way the reader comes upon it
         raise _missing(f"WordNet {VERSION}", error) from None
     if version != VERSION:
-        raise MissingResourceError(f"METEOR needs WordNet {VERSION}, NLTK's folders hold {version}", REMEDY)
+        held = version or "one of no version"
+        raise MissingResourceError(f"METEOR needs WordNet {VERSION}, NLTK's folders hold {held}", REMEDY)
     return reader
 
 
@@ -36,7 +37,7 @@ def sentence_tokenizer() -> Any:
 
     try:
         return PunktTokenizer("english")
-    except (LookupError, OSError, ValueError) as error:
+    except Exception as error:  # as above
         raise _missing("Punkt", error) from None
 
 
@@ -58,6 +59,6 @@ class _NoOtherLanguages:
 
 
 def _missing(name: str, error: Exception) -> MissingResourceError:
-    """NLTK's LookupError is a page long and recommends another way; other errors (rights, a missing file) help."""
-    why = "which is not in NLTK's folders" if isinstance(error, LookupError) else f"which cannot be read: {error}"
+    """NLTK's LookupError is a page long and recommends another way; other errors (rights, a damaged file) help."""
+    why = "which is not in NLTK's folders" if type(error) is LookupError else f"which cannot be read: {error}"
     return MissingResourceError(f"METEOR needs {name}, {why}", REMEDY)

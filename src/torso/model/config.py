@@ -76,11 +76,11 @@ class GPT2Config:
         except ValueError as error:
             raise WeightsError(f"{path} is not JSON: {error}", "Give a folder in Hugging Face layout.") from None
         _check_is_gpt2(found, path)
-        known = {field.name for field in fields(cls)} - set(DROPOUTS)
-        try:
-            return cls(**{name: value for name, value in found.items() if name in known})
-        except TypeError as error:
-            raise WeightsError(f"{path} has a value of a wrong kind: {error}", "Restore the file.") from None
+        known = {field.name: field.default for field in fields(cls) if field.name not in DROPOUTS}
+        settings = {name: value for name, value in found.items() if name in known}
+        for name, value in settings.items():
+            _check_kind(name, value, known[name], path)
+        return cls(**settings)
 
     def to_json(self) -> dict[str, Any]:
         """Content of a config.json that transformers reads."""
@@ -105,6 +105,13 @@ def _check_is_gpt2(found: Any, path: Path) -> None:
             raise WeightsError(
                 f"{path} has {name} = {found[name]!r}, expected {value!r}", "Torso trains plain GPT-2 only."
             )
+
+
+def _check_kind(name: str, value: Any, default: Any, path: Path) -> None:
+    """Raise WeightsError unless the value is of its default's kind; a default of None stands for a number or null."""
+    kinds = {int: (int,), float: (float, int), str: (str,)}.get(type(default), (int, type(None)))
+    if type(value) not in kinds:
+        raise WeightsError(f"{path} has a value of a wrong kind: {name} = {value!r}", "Restore the file.")
 
 
 SIZES = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from importlib import resources
 from pathlib import Path
 from typing import Literal
@@ -13,6 +15,7 @@ from torso.model.weights import FolderWeights, RandomWeights
 Init = Literal["pretrained", "random"]
 WEIGHT_FILES = ("config.json", "*.safetensors", "*.safetensors.index.json")
 TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "merges.txt")
+_SHA256 = re.compile("[0-9a-f]{64}")
 
 
 def open_source(model: str, init: Init = "pretrained", seed: int = 0) -> FolderWeights | RandomWeights:
@@ -41,26 +44,50 @@ def resolve(model: str, patterns: tuple[str, ...]) -> Path:
     if model in SIZES:
         return _from_hub(model, patterns)
     folder = Path(model).expanduser()
-    if not folder.is_dir():
+    if not model or not folder.is_dir():
         known = ", ".join(["mini", *SIZES])
         raise WeightsError(f"{model!r} is neither a folder nor one of {known}", "Give one of them with --model.")
     return folder
 
 
 def _from_hub(model: str, patterns: tuple[str, ...]) -> Path:
-    """Files of a published model; only safetensors, never a pickle."""
+    """Files of a published model; only safetensors, never a pickle. What the cache holds is not asked for again."""
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+    from huggingface_hub.errors import LocalEntryNotFoundError
 
     repository = f"openai-community/{model}"
     try:
-        return Path(snapshot_download(repository, allow_patterns=list(patterns), local_files_only=True))
+        folder = Path(snapshot_download(repository, allow_patterns=list(patterns), local_files_only=True))
+        if _suffices(folder, patterns):  # the library returns snapshots of which other files were fetched, too
+            return folder
     except LocalEntryNotFoundError:
         pass
     try:
-        return Path(snapshot_download(repository, allow_patterns=list(patterns)))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        folder = Path(snapshot_download(repository, allow_patterns=list(patterns)))
+    except Exception as error:  # the library lets its HTTP client's own errors through
         raise WeightsError(
             f"{model} is not in the Hugging Face cache and {repository} cannot be fetched ({type(error).__name__})",
             "Give a folder in Hugging Face layout with --model, or train from scratch with --init random.",
         ) from error
+    _check_sums(folder)
+    return folder
+
+
+def _suffices(folder: Path, patterns: tuple[str, ...]) -> bool:
+    if patterns == TOKENIZER_FILES:
+        return any(all((folder / name).is_file() for name in names) for names in (patterns[:1], patterns[1:]))
+    return all(any(folder.glob(pattern)) for pattern in patterns if not pattern.endswith(".index.json"))
+
+
+def _check_sums(folder: Path) -> None:
+    """Compare weights just fetched with the SHA-256 that the cache names them by; the library checks sizes only."""
+    for path in folder.glob("*.safetensors"):
+        blob = path.resolve()
+        if _SHA256.fullmatch(blob.name) is None:
+            continue  # a copy, on file systems without links
+        with blob.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        if found != blob.name:
+            path.unlink()
+            blob.unlink()
+            raise WeightsError(f"{path} was damaged on its way: its SHA-256 is {found}", "Try again.")

@@ -55,6 +55,8 @@ class FolderWeights:
     def tensor(self, name: str) -> Tensor:
         """See WeightSource."""
         stored = self._stored(name)
+        if name == "wte.weight":
+            self._check_tied_head(stored)
         value = stored.t().contiguous() if is_conv1d(name) else stored
         if tuple(value.shape) != self._shapes[name]:
             found = f"{name} in {self._folder} has shape {tuple(value.shape)}"
@@ -74,20 +76,21 @@ class FolderWeights:
         """Whether all tensors of these blocks are here."""
         return all(name in self._keys for name in self._shapes if layer_of(name) in layers)
 
-    def check_tied_head(self) -> None:
+    def _check_tied_head(self, wte: Tensor) -> None:
         """Raise WeightsError when an LM head of its own differs from the embeddings."""
-        if "lm_head.weight" in self._keys and not torch.equal(
-            self._stored("lm_head.weight"), self._stored("wte.weight")
-        ):
+        if "lm_head.weight" in self._keys and not torch.equal(self._stored("lm_head.weight"), wte):
             raise WeightsError(f"{self._folder} has an LM head that is not tied", "Torso trains plain GPT-2 only.")
 
     def _stored(self, name: str) -> Tensor:
         if name not in self._keys:
             raise WeightsError(f"{self._folder} lacks the tensor {name}", "Is the folder complete?")
         key = self._keys[name]
-        with safe_open(self._files[key], framework="pt") as file:
-            tensor: Tensor = file.get_tensor(key)
-            return tensor
+        try:
+            with safe_open(self._files[key], framework="pt") as file:
+                tensor: Tensor = file.get_tensor(key)
+                return tensor
+        except (SafetensorError, OSError) as error:
+            raise _unreadable(self._files[key], error) from None
 
 
 class RandomWeights:
@@ -154,8 +157,7 @@ def _files_by_key(folder: Path) -> dict[str, Path]:
     """The file that holds each key."""
     index = folder / "model.safetensors.index.json"
     if index.is_file():
-        mapping = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-        return {key: folder / file for key, file in mapping.items()}
+        return {key: folder / file for key, file in _weight_map(index).items()}
     path = folder / "model.safetensors"
     if not path.is_file():
         raise WeightsError(f"{folder} has no model.safetensors", "Weights must be safetensors; pickles are not read.")
@@ -163,7 +165,24 @@ def _files_by_key(folder: Path) -> dict[str, Path]:
         with safe_open(path, framework="pt") as file:
             return dict.fromkeys(file.keys(), path)
     except (SafetensorError, OSError) as error:
-        raise WeightsError(f"{path} cannot be read: {error}", "Fetch it again.") from None
+        raise _unreadable(path, error) from None
+
+
+def _weight_map(index: Path) -> dict[str, str]:
+    """Names of the files beside the index, by key."""
+    try:
+        content = json.loads(index.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise _unreadable(index, error) from None
+    mapping = content.get("weight_map") if isinstance(content, dict) else None
+    files = list(mapping.values()) if isinstance(mapping, dict) else [None]
+    if not all(isinstance(file, str) and Path(file).name == file for file in files):
+        raise WeightsError(f"{index} has no weight_map from tensors to files beside it", "Fetch it again.")
+    return dict(mapping or {})
+
+
+def _unreadable(path: Path, error: Exception) -> WeightsError:
+    return WeightsError(f"{path} cannot be read: {error}", "Fetch it again.")
 
 
 def _plain(key: str) -> str:
