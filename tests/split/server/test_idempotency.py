@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -223,3 +224,23 @@ def test_two_jobs_interleaved_give_the_bits_of_each_alone(
         a.commit(step)
         b.commit(step)
     assert a.fingerprint == b.fingerprint == clean
+
+
+def test_two_openings_at_once_seed_once(wire: Wire) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: wire.like().open(), range(4)))
+    assert sorted(answer.seeded for answer in answers) == [False, False, False, True]
+    assert len({answer.fingerprint for answer in answers}) == 1
+
+
+def test_the_same_request_at_once_from_many_sides_is_computed_once(wire: Wire, clean: str) -> None:
+    wire.open()
+    with ThreadPoolExecutor(4) as pool:
+        for index in range(3):
+            forwards = list(pool.map(lambda _, index=index: wire.forward(1, index), range(4)))
+            assert all(torch.equal(forwards[0], other) for other in forwards)
+            list(pool.map(lambda _, index=index: wire.backward(1, index), range(4)))
+        list(pool.map(lambda _: wire.prepare(1), range(4)))
+        before = wire.fingerprint
+        list(pool.map(lambda _: wire.commit(1, before), range(4)))
+    assert wire.step(2) == clean
