@@ -101,6 +101,9 @@ class ServerError(TorsoError):
 class TransportError(ServerError):
     """Transient: trying again can help."""
 
+    retry_after_s = 0.0
+    """How long the other side asked to wait at least."""
+
 
 class StateLostError(ServerError):
     """The server no longer holds the job's state: roll back, seed again, replay."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
+from urllib.parse import urlsplit
 
 from torso.errors import ConfigError
 
@@ -29,8 +30,16 @@ class SplitConfig:
         if not self.servers:
             raise ConfigError("no body server is given", "Name one with --server http://HOST:PORT.")
         for url in self.servers:
-            if not url.startswith(("http://", "https://")):
+            if not _is_server(url):
                 raise ConfigError(f"server is {url!r}", "Give a URL such as http://127.0.0.1:8700.")
         for name in ("clients", "window", "read_timeout_s", "patience_s"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}", "Give a number above 0.")
+
+
+def _is_server(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, or an address with an unclosed bracket
+        return False

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+import torso
 from torso.adapters.config import AdapterConfig
 from torso.errors import ServerMismatchError
 from torso.model.config import Cuts
@@ -86,6 +87,11 @@ class JobSpec:
                 "Choose one of them with --dtype.",
             )
         self._check_arithmetic(info, url)
+        if info.version != torso.__version__ and not self.allow_inexact:
+            raise ServerMismatchError(
+                f"the body server at {url} runs Torso {info.version}, this is {torso.__version__}",
+                "Install one version on both sides, or accept other last bits with --allow-inexact.",
+            )
 
     def _check_arithmetic(self, info: InfoAnswer, url: str) -> None:
         theirs = dict(info.arithmetic) | {"dtype": self.dtype}

@@ -36,7 +36,7 @@ class RemoteInference:
         self._transport = transport
         self._job = secrets.token_hex(16)
         self._identity: dict[str, Any] = {"generation": 1, "session": secrets.token_hex(8)}
-        self._workers = find(transport, servers, spec)
+        self._workers = persist(lambda: find(transport, servers, spec), PATIENCE_S)
         self._router = Router(self._workers, 0)
         expected = fingerprint(state, step) if state else None
         request = spec.open_request(job=self._job, step=step, state=dict(state), fingerprint=expected, **self._identity)

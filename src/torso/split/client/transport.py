@@ -25,6 +25,8 @@ _ERRORS: dict[str, type[ServerError]] = {
     "later": TransportError,
     "roll_back": StateLostError,
 }
+_TRANSIENT = (408, 425, 429)
+"""Of the answers that blame the request, those after which the same request can succeed."""
 
 
 class Transport:
@@ -43,6 +45,8 @@ class Transport:
             content, headers["Content-Type"] = encode(message, self._media_type)
         try:
             response = self._client.request(method, url, content=content, headers=headers)
+        except httpx.InvalidURL as error:
+            raise RefusedError(f"{url} is no URL: {error}", "Check --server.") from error
         except httpx.HTTPError as error:
             raise TransportError(f"{method} {url} failed: {error or type(error).__name__}") from error
         self._count(len(content), len(response.content))
@@ -78,28 +82,42 @@ def is_loopback(url: str) -> bool:
 
 
 def persist(work: Callable[[], Result], patience_s: float, on_wait: Callable[[str], None] | None = None) -> Result:
-    """Repeat `work` while it raises TransportError, with growing pauses, for at most `patience_s` seconds."""
+    """Repeat `work` while it raises TransportError, with growing pauses, for at most `patience_s` seconds.
+
+    A server that names a longer pause (Retry-After) gets it.
+    """
     deadline, pause, told = time.monotonic() + patience_s, 0.1, False
     while True:
         try:
             return work()
         except TransportError as error:
-            if time.monotonic() + pause > deadline:
+            # Jitter keeps several clients of one lost server from coming back in step.
+            wait = max(pause * random.uniform(0.8, 1.2), error.retry_after_s)
+            if time.monotonic() + wait > deadline:
                 raise
             if on_wait is not None and not told and pause > 1.0:
                 on_wait(f"waiting for the body server ({error})")
                 told = True
-        # Jitter keeps several clients of one lost server from coming back in step.
-        time.sleep(pause * random.uniform(0.8, 1.2))
+        time.sleep(wait)
         pause = min(pause * 2.0, 5.0)
 
 
 def _problem(url: str, response: httpx.Response) -> ServerError:
     """The error that a problem document stands for; an answer that is none comes from something in between."""
+    status = response.status_code
     try:
         problem = Problem.model_validate_json(response.content)
     except ValidationError:
-        if response.status_code in (404, 405):
-            return RefusedError(f"{url} is no body server (HTTP {response.status_code})", "Check --server.")
-        return TransportError(f"{url} answered HTTP {response.status_code}")
-    return _ERRORS[problem.retry](problem.detail or problem.title, problem.remedy, problem.code)
+        if status >= 500 or status in _TRANSIENT:
+            return _transient(TransportError(f"{url} answered HTTP {status}"), response)
+        return RefusedError(f"{url} is no body server (HTTP {status})", "Check --server, and what lies in between.")
+    error = _ERRORS[problem.retry](problem.detail or problem.title, problem.remedy, problem.code)
+    return _transient(error, response) if isinstance(error, TransportError) else error
+
+
+def _transient(error: TransportError, response: httpx.Response) -> TransportError:
+    """With the pause that the answer asks for; one given as a date is left to our own pauses."""
+    after = response.headers.get("retry-after", "")
+    if after.isascii() and after.isdigit():
+        error.retry_after_s = float(after[:6])
+    return error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import math
 import struct
 from typing import Any, TypeVar
 
@@ -21,6 +22,19 @@ SAFETENSORS = "application/vnd.safetensors"
 JSON = "application/json"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "int64": torch.int64}
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+_UNREADABLE = (
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+    RuntimeError,
+    SafetensorError,
+    struct.error,
+)
+"""What reading bytes of any kind can raise."""
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
 
@@ -52,13 +66,13 @@ def decode(cls: type[AnyMessage], data: bytes, content_type: str) -> AnyMessage:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise _bad(f"{cls.__name__} has a wrong field {where}: {first['msg']}") from None
-    except (ValueError, KeyError, TypeError, SafetensorError, struct.error, RuntimeError, RecursionError) as error:
+    except _UNREADABLE as error:
         raise _bad(f"{cls.__name__} cannot be read: {type(error).__name__}: {error}") from None
     raise _bad(f"content type {content_type!r} is not understood, expected {SAFETENSORS} or {JSON}")
 
 
 def _bad(message: str) -> RefusedError:
-    return RefusedError(message[:500], "See docs/protocol.md for the message's form.", "bad_message")
+    return RefusedError(message[:500], "See docs/protocol.md#message-formats.", "bad_message")
 
 
 def _tensor_fields(cls: type[Message]) -> set[str]:
@@ -101,7 +115,8 @@ def _gather(cls: type[Message], flat: dict[str, Tensor]) -> dict[str, Any]:
             fields[name] = {key[len(name) + 1 :]: t for key, t in flat.items() if key.startswith(f"{name}/")}
         elif name in flat:
             fields[name] = flat[name]
-    unknown = [key for key in flat if key.partition("/")[0] not in fields]
+    known = {f"{name}/{key}" for name, value in fields.items() if isinstance(value, dict) for key in value}
+    unknown = sorted(flat.keys() - fields.keys() - known)
     wrong = [str(t.dtype) for t in flat.values() if t.dtype not in _NAMES]
     if unknown or wrong:
         raise ValueError(f"unexpected tensors {unknown[:3]} or dtypes {wrong[:3]}")
@@ -119,6 +134,9 @@ def _tensor(value: Any) -> Tensor:
         raw = bytearray(base64.b64decode(value["data"], validate=True))
     except binascii.Error as error:
         raise ValueError(f"data is not base64: {error}") from None
+    # Checked before anything is allocated: an empty text must not become a large tensor of whatever lay in memory.
+    if min(shape, default=0) < 0 or len(raw) != math.prod(shape) * dtype.itemsize:
+        raise ValueError(f"{len(raw)} bytes of data for shape {shape} of {value['dtype']}")
     if not raw:
         return torch.empty(shape, dtype=dtype)
     return torch.frombuffer(raw, dtype=dtype).reshape(shape)

@@ -28,15 +28,13 @@ STATUSES = {
     "base_mismatch": 422,
     "arithmetic_mismatch": 422,
     "adapter_unsupported": 422,
-    "dtype_unsupported": 422,
     "too_long": 422,
     "wrong_shape": 422,
     "too_large": 413,
-    "busy": 503,
-    "starting": 503,
     "group_failed": 503,
+    "internal": 500,
 }
-"""Every code, and the HTTP status that it comes with."""
+"""Every code, and the HTTP status that it comes with; docs/protocol.md has an anchor for each."""
 
 
 class Problem(BaseModel):
@@ -53,18 +51,19 @@ class Problem(BaseModel):
 
 def describe(error: ServerError) -> Problem:
     """The document that a client turns back into the same error."""
-    status = STATUSES.get(error.code, 500)
+    code = error.code or "internal"
+    status = STATUSES.get(code, 500)
     retry: Retry = "never"
     if isinstance(error, TransportError):
         retry = "later"
     elif isinstance(error, StateLostError):
         retry = "roll_back"
     return Problem(
-        type=f"urn:torso:problem:{error.code or 'internal'}",
+        type=f"urn:torso:problem:{code}",
         title=HTTPStatus(status).phrase,
         status=status,
         detail=error.message,
-        code=error.code or "internal",
-        remedy=error.remedy,
+        code=code,
+        remedy=error.remedy or f"See docs/protocol.md#{code}.",
         retry=retry,
     )

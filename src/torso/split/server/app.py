@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
 
 from torso.errors import RefusedError, ServerError, TransportError
 from torso.split.protocol.codec import JSON, SAFETENSORS, decode, encode
@@ -68,7 +69,7 @@ class WorkerApp:
     async def group_operation(self, operation: str, request: Request) -> Response:
         """The leader's request for this worker's share of an operation."""
         given = request.headers.get(SECRET_HEADER, "")
-        if not hmac.compare_digest(given, self.worker.settings.secret):
+        if not hmac.compare_digest(given.encode(), self.worker.settings.secret.encode()):
             raise RefusedError("this endpoint is for the group's own workers", "", "forbidden")
         parameters = json.loads(request.headers.get("x-torso-parameters", "{}"))
         body = await self.read(request)
@@ -76,6 +77,13 @@ class WorkerApp:
         run = self.worker.run_operation
         answer = await loop.run_in_executor(self._operations, run, operation, parameters, body)
         return Response(json.dumps(answer), media_type=JSON)
+
+    def close(self) -> None:
+        """Let the threads end; what is under way is not waited for."""
+        for pool in (self._compute, self._operations):
+            pool.shutdown(wait=False, cancel_futures=True)
+        if self.leader is not None:
+            self.leader.close()
 
     async def _run(
         self, pool: ThreadPoolExecutor, name: str, request: Request, work: Callable[[bytes, str], Message]
@@ -95,7 +103,7 @@ class WorkerApp:
 def create_app(worker: Worker, leader: Leader | None = None) -> FastAPI:
     """The app of one worker; the leading one gets the leader too."""
     state = WorkerApp(worker, leader)
-    app = FastAPI(lifespan=_lifespan(worker), docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(lifespan=_lifespan(state), docs_url=None, redoc_url=None, openapi_url=None)
     app.state.torso = state
     _add_error_handlers(app)
     _add_health(app, state)
@@ -105,12 +113,13 @@ def create_app(worker: Worker, leader: Leader | None = None) -> FastAPI:
     return app
 
 
-def _lifespan(worker: Worker) -> Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]:
+def _lifespan(state: WorkerApp) -> Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]:
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        task = asyncio.create_task(_housekeeping(worker))
+        task = asyncio.create_task(_housekeeping(state.worker))
         yield
         task.cancel()
+        state.close()
 
     return lifespan
 
@@ -129,12 +138,19 @@ def _add_error_handlers(app: FastAPI) -> None:
 
     async def missing(request: Request, error: Exception) -> Response:
         text = f"there is no {request.method} {request.url.path}"
-        return await known(request, RefusedError(text, "See docs/protocol.md.", "not_found"))
+        return await known(request, RefusedError(text, "See docs/protocol.md#endpoints.", "not_found"))
+
+    async def invalid(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        first = error.errors()[0]
+        text = f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
+        return await known(request, RefusedError(text, "See docs/protocol.md#endpoints.", "bad_message"))
 
     async def unknown(request: Request, error: Exception) -> Response:
         return await known(request, TransportError(f"internal error: {type(error).__name__}", "See the server's log."))
 
     app.add_exception_handler(ServerError, known)
+    app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(404, missing)
     app.add_exception_handler(405, missing)
     app.add_exception_handler(Exception, unknown)
@@ -198,8 +214,8 @@ def _add_compute_routes(app: FastAPI, state: WorkerApp) -> None:
     async def status(job: str, request: Request) -> Response:
         return await state.compute("status", request, lambda body, kind: endpoints.status(job))
 
-    def add(path: str, name: str, work: Callable[..., Message], method: str = "POST") -> None:
-        app.add_api_route(path, _handler(state, name, work), methods=[method])
+    def add(path: str, name: str, work: Callable[..., Message]) -> None:
+        app.add_api_route(path, _handler(state, name, work), methods=["POST"])
 
     micro_batch = "/v1/jobs/{job}/steps/{step}/microbatches/{index}"
     add(f"{micro_batch}/forward", "forward", endpoints.forward)
@@ -207,7 +223,17 @@ def _add_compute_routes(app: FastAPI, state: WorkerApp) -> None:
     add("/v1/jobs/{job}/inference", "inference", endpoints.infer)
     add("/v1/jobs/{job}/generations", "open_generation", endpoints.open_generation)
     add("/v1/jobs/{job}/generations/{generation_id}", "generate", endpoints.generate)
-    add("/v1/jobs/{job}/generations/{generation_id}", "close_generation", endpoints.close_generation, "DELETE")
+
+    @app.delete("/v1/jobs/{job}/generations/{generation_id}")
+    async def close_generation(
+        job: str, generation_id: str, generation: int, session: str, request: Request
+    ) -> Response:
+        identity = _identity(generation, session)
+
+        def work(body: bytes, kind: str) -> Message:
+            return endpoints.close_generation(identity, job, generation_id)
+
+        return await state.compute("close_generation", request, work)
 
 
 def _handler(state: WorkerApp, name: str, work: Callable[..., Message]) -> Callable[[Request], Awaitable[Response]]:
@@ -220,7 +246,7 @@ def _handler(state: WorkerApp, name: str, work: Callable[..., Message]) -> Calla
 
 def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise RefusedError(f"{text[:40]!r} in the path is no number", "See docs/protocol.md.", "bad_message")
+        raise RefusedError(f"{text[:40]!r} in the path is no number", "See docs/protocol.md#endpoints.", "bad_message")
     return int(text)
 
 

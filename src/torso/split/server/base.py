@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torso.adapters.config import AdapterConfig
 from torso.adapters.inject import inject
-from torso.errors import AdapterError, RefusedError
+from torso.errors import AdapterError, RefusedError, RequestError
 from torso.model.config import Cuts
 from torso.model.hub import Init, open_source
 from torso.model.stages import Body
@@ -33,6 +33,14 @@ class BaseWeights:
 
     def execution(self, request: OpenRequest) -> BodyExecution:
         """A body with fresh adapters for this job, on the shared weights. Raises RefusedError."""
+        try:
+            return self._execution(request)
+        except AdapterError as error:
+            raise RefusedError(error.message, error.remedy, "adapter_unsupported") from error
+        except RequestError as error:
+            raise RefusedError(error.message, error.remedy, "bad_message") from error
+
+    def _execution(self, request: OpenRequest) -> BodyExecution:
         config = dataclasses.replace(
             self.config,
             embd_pdrop=request.dropout.embd,
@@ -43,10 +51,7 @@ class BaseWeights:
             body = Body(config, self.cuts)
         body.load_state_dict(self._state(request.dtype), assign=True)
         body.requires_grad_(False).eval()
-        try:
-            parameters = inject(body, _adapter(request), request.seed)
-        except AdapterError as error:
-            raise RefusedError(error.message, error.remedy, "adapter_unsupported") from error
+        parameters = inject(body, _adapter(request), request.seed)
         part = TrainablePart(parameters, OptimizerConfig(**request.optimizer.model_dump()))
         return BodyExecution(body, part, request.seed)
 

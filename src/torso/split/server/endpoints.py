@@ -14,6 +14,7 @@ from torso.split.protocol.messages import (
     ForwardRequest,
     GenerationForwardRequest,
     GenerationOpenRequest,
+    Identified,
     InferenceAnswer,
     InferenceRequest,
     JobAnswer,
@@ -67,13 +68,16 @@ class Endpoints:
         request = decode(GenerationForwardRequest, body, kind)
         held = self._worker.job(job, request)
         x = self._checked(held, request.activations, request.lengths)
+        end, longest = request.position + x.shape[1], self._worker.base.config.n_positions
+        if end > longest:
+            raise RefusedError(f"{end} columns, the model has {longest} positions", "Decode less.", "too_long")
         return InferenceAnswer(
             incarnation=self._worker.incarnation, activations=held.generate(generation_id, request, x)
         )
 
-    def close_generation(self, body: bytes, kind: str, job: str, generation_id: str) -> Acknowledgement:
+    def close_generation(self, identity: Identified, job: str, generation_id: str) -> Acknowledgement:
         """Free a cache; one that is not here is gone already."""
-        self._worker.job(job).generations.pop(generation_id, None)
+        self._worker.job(job, identity).generations.pop(generation_id, None)
         return Acknowledgement(incarnation=self._worker.incarnation)
 
     def _checked(self, job: Job, tensor: Tensor, lengths: list[int] | None) -> Tensor:

@@ -78,6 +78,7 @@ class Job:
             self._check_step(step)
             key = ("backward", index)
             if key not in self.answers:
+                self._check_gradient(index, gradient)
                 self.answers[key] = self.execution.backward(step, index, gradient).cpu()
             return self.answers[key]
 
@@ -174,6 +175,13 @@ class Job:
     def dtype(self) -> torch.dtype:
         """What the job computes in."""
         return DTYPES[self.request.dtype]
+
+    def _check_gradient(self, index: int, gradient: Tensor) -> None:
+        """Before the graph is used up."""
+        output = self.answers.get(("forward", index))
+        if output is not None and output.shape != gradient.shape:
+            text = f"the gradient is {list(gradient.shape)}, the activations were {list(output.shape)}"
+            raise RefusedError(text, "", "wrong_shape")
 
     def _check_step(self, step: int) -> None:
         if step != self.step + 1:

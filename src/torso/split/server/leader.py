@@ -33,6 +33,9 @@ class Member(Protocol):
     def run_operation(self, operation: str, parameters: dict[str, Any], body: bytes) -> dict[str, Any]:
         """The worker's share of the operation."""
 
+    def close(self) -> None:
+        """No more operations will follow."""
+
 
 class Leader:
     """Runs on rank 0; `members` are all workers by rank, the leader's own first."""
@@ -41,6 +44,12 @@ class Leader:
         self._worker, self._members = worker, list(members)
         self._order = threading.Lock()
         self._pool = ThreadPoolExecutor(len(self._members), thread_name_prefix="members")
+
+    def close(self) -> None:
+        """Let the threads end, and close the connections to the peers."""
+        for member in self._members:
+            member.close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
     def open(self, body: bytes, content_type: str) -> OpenAnswer:
         """Seed every worker, or nobody. A repeated open of the same session changes nothing."""
@@ -60,10 +69,15 @@ class Leader:
         identity = {"generation": request.generation, "session": request.session}
         with self._order:
             held = self._all("check", {"job": job, "step": step, "identity": identity})
+            other = {answer["prepared"] for answer in held} - {None, num}
+            if other:
+                text = f"step {step} was prepared with {other.pop()} micro-batches, not {num}"
+                raise StateLostError(text, code="missing_micro_batches")
             present = {index for answer in held for index in answer["indices"]}
             missing = sorted(set(range(num)) - present)
             if missing:
-                text = f"no worker holds micro-batches {missing} of step {step}"
+                listed = ", ".join(map(str, missing[:20])) + (", …" if len(missing) > 20 else "")
+                text = f"no worker holds micro-batches [{listed}] of step {step}, {len(missing)} of {num} are missing"
                 raise StateLostError(text, "Send them again, or roll back.", "missing_micro_batches")
             answers = self._all("prepare", {"job": job, "step": step, "num_micro_batches": num})
         return PrepareAnswer(

@@ -22,6 +22,10 @@ class HttpMember:
             base_url=url, headers={"x-torso-secret": secret}, timeout=timeout_s, trust_env=False
         )
 
+    def close(self) -> None:
+        """Close all connections."""
+        self._client.close()
+
     def run_operation(self, operation: str, parameters: dict[str, Any], body: bytes) -> dict[str, Any]:
         """See Member; a peer that does not answer has taken the group's state with it."""
         headers = {"x-torso-parameters": json.dumps(parameters)}

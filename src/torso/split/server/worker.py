@@ -92,9 +92,14 @@ class Worker:
         return len(self._jobs)
 
     def free_idle_jobs(self) -> list[str]:
-        """Drop jobs that were not heard from for too long; returns their names."""
+        """Drop jobs that were not heard from for too long; returns their names.
+
+        Those too that were staged for an opening which then failed on another worker.
+        """
         oldest = time.monotonic() - self.settings.job_timeout_s
         with self._lock:
+            for name in [name for name, job in self._staged.items() if job.heard_from < oldest]:
+                del self._staged[name]
             idle = [name for name, job in self._jobs.items() if job.heard_from < oldest]
             for name in idle:
                 del self._jobs[name]
@@ -121,7 +126,8 @@ class Worker:
         request = decode(OpenRequest, body, parameters["content_type"])
         self._check_fits(request)
         job = Job.seed(request, self.base.execution(request))
-        self._staged[request.job] = job
+        with self._lock:
+            self._staged[request.job] = job
         return {"fingerprint": job.fingerprint}
 
     def _activate(self, parameters: dict[str, Any], body: bytes) -> dict[str, Any]:
@@ -131,7 +137,8 @@ class Worker:
 
     def _check(self, parameters: dict[str, Any], body: bytes) -> dict[str, Any]:
         job = self.job(parameters["job"], Identified(**parameters["identity"]))
-        return {"indices": job.indices(parameters["step"])}
+        indices = job.indices(parameters["step"])
+        return {"indices": indices, "prepared": job.prepared[0] if job.prepared else None}
 
     def _prepare(self, parameters: dict[str, Any], body: bytes) -> dict[str, Any]:
         job = self.job(parameters["job"])
@@ -151,6 +158,9 @@ class Worker:
         with self._lock:
             self._jobs.pop(parameters["job"], None)
         return {}
+
+    def close(self) -> None:
+        """See Member; there is nothing to close."""
 
     def memory(self) -> int:
         """Largest memory so far: the device's, or resident."""
