@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 import torso
-from torso.errors import TorsoError
+from torso.errors import StorageError, TorsoError
 
 COMMANDS = {
     "serve": "lend the middle blocks of a model to training runs",
@@ -48,6 +48,11 @@ def _run(command: str, arguments: list[str]) -> int:
         return 1
     except BrokenPipeError:
         sys.stderr.close()
+        return 1
+    except OSError as error:
+        if not StorageError.is_full(error):
+            raise
+        print(f"torso: error: {StorageError.of(error)}", file=sys.stderr)
         return 1
 
 
