@@ -50,8 +50,8 @@ def replace_atomically(path: Path, data: bytes) -> None:
 def make_directory(path: Path) -> None:
     """Make it and what is missing above it, durably. Raises OSError."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
-    path.mkdir(parents=True, exist_ok=True)
     for folder in reversed(missing):
+        folder.mkdir(exist_ok=True)
         sync_directory(folder.parent)
 
 

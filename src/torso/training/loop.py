@@ -145,8 +145,8 @@ class Trainer:
         for warning in checkpoint.warnings:
             self._listener.on_message(f"warning: {warning}")
         logged = [record.step for record in self._log.read(StepRecord)]
-        reached = max([*logged, *checkpoints.steps(self._run.checkpoints)])
-        self._listener.on_message(f"warning: {reached - checkpoint.step} steps will be replayed")
+        lost = max([*logged, *checkpoints.steps(self._run.checkpoints)]) - checkpoint.step
+        self._listener.on_message(f"warning: {lost} step{'s' if lost != 1 else ''} will be replayed")
 
     def _roll_back(self, error: TorsoError) -> None:
         """Return to the newest checkpoint; the steps since are done again, with the same bits."""
