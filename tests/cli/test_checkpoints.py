@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.cli.conftest import SHAPE, make_model
 from tests.split.harness import Servers, serving
 
 from torso.cli.main import main
@@ -40,17 +43,47 @@ def torso(capsys: pytest.CaptureFixture[str]) -> Torso:
     return run
 
 
-@pytest.fixture
-def settings(tiny_model: Path, tiny_data: str) -> tuple[str | Path, ...]:
-    return ("--model", tiny_model, "--data", tiny_data, *SETTINGS)
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory, train_small: Callable[..., Path]) -> Path:
+    """Tiny, with room for decoding."""
+    shape = dataclasses.replace(SHAPE, n_positions=96)
+    return make_model(tmp_path_factory.mktemp("models") / "tiny", train_small, seed=0, shape=shape)
 
 
-@pytest.fixture
-def run(torso: Torso, settings: tuple[str | Path, ...], tmp_path: Path) -> RunDirectory:
+@pytest.fixture(scope="module")
+def settings(model: Path, tiny_data: str) -> tuple[str | Path, ...]:
+    return ("--model", model, "--data", tiny_data, *SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def trained(settings: tuple[str | Path, ...], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished epoch, with checkpoints of steps 4 and 6."""
-    words = (*settings, "--evaluate", "none", "--checkpoint-every-steps", "4")
-    assert torso("train", *words, "--run-dir", tmp_path / "run") == (0, [])
+    path = tmp_path_factory.mktemp("trained") / "run"
+    words = (*settings, "--evaluate", "none", "--checkpoint-every-steps", "4", "--run-dir", path)
+    assert main(["train", *map(str, words)]) == 0
+    return path
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> RunDirectory:
+    """A copy of it."""
+    shutil.copytree(trained, tmp_path / "run")
     return RunDirectory(tmp_path / "run")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(settings: tuple[str | Path, ...], tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The digest of two epochs in one go."""
+    path = tmp_path_factory.mktemp("undisturbed") / "run"
+    words = (*settings, "--epochs", "2", "--evaluate", "none", "--run-dir", path)
+    assert main(["train", *map(str, words)]) == 0
+    return digest(RunDirectory(path))
+
+
+def digest(run: RunDirectory) -> str:
+    newest = checkpoints.load_newest(run.checkpoints)
+    assert newest is not None
+    return newest.digest()
 
 
 def evaluated(run: RunDirectory) -> int:
@@ -143,7 +176,7 @@ def no_room() -> None:
 @pytest.mark.parametrize(
     ("name", "named"),
     [
-        ("state.safetensors", "the checkpoint of step 10 could not be written"),
+        ("state.safetensors", "the checkpoint of step 8 could not be written"),
         ("metrics.jsonl", "metrics.jsonl could not be written"),
         ("outputs.jsonl", "outputs.jsonl could not be written"),
         ("report.html", "report.html could not be written"),
@@ -151,7 +184,7 @@ def no_room() -> None:
     ],
 )
 def test_a_full_disk_at_any_file_is_one_line_and_a_resume_goes_on(
-    torso: Torso, run: RunDirectory, settings: tuple[str | Path, ...], tmp_path: Path, name: str, named: str
+    torso: Torso, run: RunDirectory, undisturbed: str, name: str, named: str
 ) -> None:
     write = files._write
     room = 1 if name == "metrics.jsonl" else 0
@@ -170,19 +203,10 @@ def test_a_full_disk_at_any_file_is_one_line_and_a_resume_goes_on(
         monkeypatch.setattr(files, "_write", full)
         code, [line] = torso("resume", run.path, "--epochs", "1", "--evaluate", "dev")
     assert (code, named in line, "No space left on device" in line) == (1, True, True)
-    assert not [path for path in run.path.rglob(".*")]
+    assert not list(run.path.rglob(".*"))
     epochs = () if run.state.epochs == 2 else ("--epochs", "1")
     assert torso("resume", run.path, *epochs) == (0, [])
-    assert checkpoints.load_newest(run.checkpoints).digest() == undisturbed(torso, settings, tmp_path)  # type: ignore[union-attr]
-
-
-def undisturbed(torso: Torso, settings: tuple[str | Path, ...], tmp_path: Path) -> str:
-    """The digest of two epochs in one go."""
-    path = tmp_path / "undisturbed"
-    assert torso("train", *settings, "--epochs", "2", "--evaluate", "none", "--run-dir", path) == (0, [])
-    newest = checkpoints.load_newest(path / "checkpoints")
-    assert newest is not None
-    return newest.digest()
+    assert digest(run) == undisturbed
 
 
 @contextmanager
@@ -199,7 +223,7 @@ def small_disk(path: Path, size: str) -> Iterator[Callable[[str], None]]:
 
 
 def test_a_run_on_a_disk_that_is_too_small_stops_and_goes_on_when_there_is_room(
-    torso: Torso, settings: tuple[str | Path, ...], tmp_path: Path
+    torso: Torso, settings: tuple[str | Path, ...], undisturbed: str, tmp_path: Path
 ) -> None:
     words = (*settings, "--epochs", "2", "--evaluate", "none", "--checkpoint-every-steps", "2")
     with small_disk(tmp_path / "disk", "160k") as resize:
@@ -214,20 +238,18 @@ def test_a_run_on_a_disk_that_is_too_small_stops_and_goes_on_when_there_is_room(
         assert 0 < newest.step < 2 * STEPS_PER_EPOCH
         resize("8m")
         assert torso("resume", path) == (0, [])
-        last = checkpoints.load_newest(path / "checkpoints")
-        assert last is not None
-        assert last.digest() == undisturbed(torso, settings, tmp_path)
+        assert digest(RunDirectory(path)) == undisturbed
 
 
 @pytest.fixture
-def server(tiny_model: Path) -> Iterator[Servers]:
-    with serving(tiny_model, 1) as servers:
+def server(model: Path) -> Iterator[Servers]:
+    with serving(model, 1) as servers:
         yield servers
 
 
 @pytest.mark.slow
 def test_ranks_on_a_disk_that_is_too_small_end_with_one_line_and_are_not_started_again(
-    settings: tuple[str | Path, ...], server: Servers, tmp_path: Path
+    settings: tuple[str | Path, ...], undisturbed: str, server: Servers, tmp_path: Path
 ) -> None:
     split = ("--strategy", "split", "--server", server.url, "--clients", "2", "--checkpoint-every-steps", "2")
     with small_disk(tmp_path / "disk", "160k") as resize:
@@ -246,4 +268,4 @@ def test_ranks_on_a_disk_that_is_too_small_end_with_one_line_and_are_not_started
         assert done.stderr.count("No space left on device") == 1, done.stderr
         resize("8m")
         assert command("resume", path).returncode == 0
-        assert json.loads(command("digest", path, "--json").stdout)["step"] == 2 * STEPS_PER_EPOCH
+        assert json.loads(command("digest", path, "--json").stdout)["digest"] == undisturbed
