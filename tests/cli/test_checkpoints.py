@@ -269,3 +269,17 @@ def test_ranks_on_a_disk_that_is_too_small_end_with_one_line_and_are_not_started
         resize("8m")
         assert command("resume", path).returncode == 0
         assert json.loads(command("digest", path, "--json").stdout)["digest"] == undisturbed
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+def test_a_full_disk_under_the_messages_themselves_leaves_the_exit_code(
+    settings: tuple[str | Path, ...], tmp_path: Path
+) -> None:
+    def code(*words: str | Path) -> int:
+        line = [sys.executable, "-m", "torso", *map(str, words)]
+        with open("/dev/full", "wb") as full:
+            return subprocess.run(line, check=False, stderr=full, timeout=200).returncode
+
+    assert code("digest", tmp_path) == 2
+    assert code("train", *settings, "--evaluate", "none", "--run-dir", tmp_path / "run") == 1

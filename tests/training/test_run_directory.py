@@ -95,3 +95,13 @@ def test_some_kinds_of_lines_are_read_alone(tmp_path: Path) -> None:
     log = MetricsLog(tmp_path)
     log.append(a_record(1))
     assert [len(log.read(kind)) for kind in (EvaluationRecord, StepRecord)] == [1, 0]
+
+
+def test_files_that_a_killed_writer_left_half_done_go_when_the_next_one_comes(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "a", "", 1)
+    scores = run.path / "evaluation" / "dev-base"
+    scores.mkdir(parents=True)
+    for path in (run.path / ".metrics.jsonl.tmp-9", scores / ".outputs.jsonl.tmp-9", run.path / ".report.html.tmp-9"):
+        path.write_text("half")
+    with run.lock():
+        assert [path.name for path in run.path.rglob(".*")] == [".report.html.tmp-9"]

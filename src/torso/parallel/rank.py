@@ -112,9 +112,9 @@ def _write(environment: Mapping[str, str], code: int, message: str, secondary: b
         temporary.replace(path)
     except OSError:
         # the launcher's folder is full too; an empty file still fits, and says that starting again cannot help
-        print(f"torso: rank {rank}: {message}", file=sys.stderr, flush=True)
         with contextlib.suppress(OSError):
             path.touch()
+            print(f"torso: rank {rank}: {message}", file=sys.stderr, flush=True)
 
 
 def read_outcome(folder: Path) -> RankOutcome | None:

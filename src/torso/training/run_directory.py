@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -93,9 +94,17 @@ class RunDirectory:
         replace_atomically(self.path / "run.json", json.dumps(asdict(state)).encode())
         return state
 
-    def lock(self) -> AbstractContextManager[None]:
-        """Be the run's one writer; raises RunDirectoryError naming who is. A killed holder does not block."""
-        return locked(self.path)
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Be the run's one writer; raises RunDirectoryError naming who is. A killed holder does not block.
+
+        What it was just writing goes; a report is written without the lock.
+        """
+        with locked(self.path):
+            for leftover in [*self.path.glob(".*.tmp-*"), *self.path.glob("evaluation/*/.*.tmp-*")]:
+                if not leftover.name.startswith(".report"):
+                    leftover.unlink(missing_ok=True)
+            yield
 
 
 class MetricsLog:
