@@ -96,13 +96,16 @@ class Servers:
     """A group of workers, each with its own HTTP server, in threads."""
 
     def __init__(self, model: Path | str, workers: int, **settings: Any) -> None:
+        port = settings.pop("port", 0) or free_ports(workers)
+        self._port = settings.pop("listen", port)
+        """Where worker 0 really listens, when something stands between it and the port that it tells clients."""
         self.settings = ServerSettings(
             model=str(model),
             instance="feedc0de",
             secret="s",
             head_cut=settings.pop("head_cut", CUTS.head_cut),
             tail_cut=settings.pop("tail_cut", CUTS.tail_cut),
-            port=free_ports(workers),
+            port=port,
             workers=workers,
             **settings,
         )
@@ -133,10 +136,10 @@ class Servers:
 
     def _serve(self, worker: Worker, rank: int) -> None:
         members: list[Member] = [worker]
-        ports = range(self.settings.port + 1, self.settings.port + self.settings.workers)
+        ports = range(self._port + 1, self._port + self.settings.workers)
         members += [HttpMember(f"http://127.0.0.1:{port}", "s", 20.0) for port in ports]
         app = create_app(worker, Leader(worker, members) if rank == 0 else None)
-        config = uvicorn.Config(app, port=self.settings.port + rank, log_level="warning")
+        config = uvicorn.Config(app, port=self._port + rank, log_level="warning")
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()
