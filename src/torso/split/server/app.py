@@ -12,6 +12,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from starlette.requests import ClientDisconnect
 
 from torso.errors import RefusedError, ServerError, TransportError
 from torso.split.protocol.codec import JSON, SAFETENSORS, decode, encode
@@ -146,11 +147,15 @@ def _add_error_handlers(app: FastAPI) -> None:
         text = f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
         return await known(request, RefusedError(text, "See docs/protocol.md#endpoints.", "bad_message"))
 
+    async def gone(request: Request, error: Exception) -> Response:
+        return Response(status_code=400)  # to nobody: the client hung up in the middle of its request
+
     async def unknown(request: Request, error: Exception) -> Response:
         return await known(request, TransportError(f"internal error: {type(error).__name__}", "See the server's log."))
 
     app.add_exception_handler(ServerError, known)
     app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(ClientDisconnect, gone)
     app.add_exception_handler(404, missing)
     app.add_exception_handler(405, missing)
     app.add_exception_handler(Exception, unknown)
