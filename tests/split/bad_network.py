@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 from tests.split.harness import Servers, free_ports
 
-GOOD = "good"
+GOOD, SILENCE = "good", "silence"
 
 
 class BadNetwork:
@@ -192,8 +192,14 @@ def _later(seconds: float, request: bytes, port: int) -> None:
     threading.Thread(target=ask, daemon=True).start()
 
 
+def _silence(client: socket.socket, request: bytes, port: int) -> bool:
+    """The process is frozen: connections stand, nothing is ever said."""
+    return client.recv(1) != b""
+
+
 FAULTS: dict[str, Callable[[socket.socket, bytes, int], bool]] = {
     GOOD: _good,
+    SILENCE: _silence,
     "delay": _delay,
     "reset_in_the_request": _half_request(reset=True),
     "truncate_the_request": _half_request(reset=False),
@@ -205,4 +211,4 @@ FAULTS: dict[str, Callable[[socket.socket, bytes, int], bool]] = {
     "repeat_at_once": _repeat_at_once,
     "repeat_late": _repeat_late,
 }
-KINDS = [name for name in FAULTS if name != GOOD]
+KINDS = [name for name in FAULTS if name not in (GOOD, SILENCE)]

@@ -111,6 +111,8 @@ class Servers:
         )
         self.url = f"http://127.0.0.1:{self.settings.port}"
         self.workers: list[Worker] = []
+        self.given_up: list[int] = []
+        """Workers that asked to be restarted; here nobody does it."""
         self._servers: list[uvicorn.Server] = []
         self._threads: list[threading.Thread] = []
 
@@ -120,7 +122,7 @@ class Servers:
         def make(rank: int) -> None:
             count = self.settings.workers
             group = Group.local(store, rank, count, 10.0) if count > 1 else Group.solo()
-            made[rank] = Worker(self.settings, group, on_broken_group=lambda: None)
+            made[rank] = Worker(self.settings, group, on_broken_group=lambda: self.given_up.append(rank))
 
         _in_threads(self.settings.workers, make)
         self.workers = [made[rank] for rank in range(self.settings.workers)]
@@ -197,6 +199,8 @@ class Recipe:
     clients: int = 1
     servers: tuple[str, ...] = ()
     wire: str = "safetensors"
+    read_timeout_s: float = 20.0
+    patience_s: float = 20.0
     training: TrainingConfig = TRAINING
     optimizer: OptimizerConfig = OPTIMIZER
 
@@ -252,10 +256,10 @@ class Recipe:
             job=run.state.job,
             spec=self.spec(),
             servers=self.servers,
-            transport=connect(self.servers, 20.0, self._media_type()),
+            transport=connect(self.servers, self.read_timeout_s, self._media_type()),
             group=group,
             raise_generation=run.raise_generation,
-            patience_s=20.0,
+            patience_s=self.patience_s,
         )
 
     def _media_type(self) -> str:

@@ -45,7 +45,9 @@ class ServeArguments:
     max_body_bytes: int = 1 << 30
     """Largest request."""
     group_timeout_s: float = 60.0
-    """A collective among the workers that takes longer has failed."""
+    """A collective among the workers that takes longer has failed; so has a worker that says nothing for so long."""
+    hang_timeout_s: float = 600.0
+    """A computation that takes longer hangs, and the workers are restarted; what only takes long goes on."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -91,6 +93,7 @@ def _settings(options: ServeArguments) -> ServerSettings:
         job_timeout_s=options.job_timeout_s,
         max_body_bytes=options.max_body_bytes,
         group_timeout_s=options.group_timeout_s,
+        hang_timeout_s=options.hang_timeout_s,
     )
 
 

@@ -26,6 +26,8 @@ from torso.split.protocol.problems import PROBLEM, describe
 from torso.split.server.endpoints import Endpoints
 from torso.split.server.leader import Leader
 from torso.split.server.metrics import exposition
+from torso.split.server.pulse import Pulse
+from torso.split.server.under_way import UnderWay
 from torso.split.server.worker import Worker
 
 SECRET_HEADER = "x-torso-secret"
@@ -40,8 +42,13 @@ class WorkerApp:
         self._compute = ThreadPoolExecutor(1, thread_name_prefix="compute")
         # Operations of the whole group; fetching state must not wait behind them, hence the second thread.
         self._operations = ThreadPoolExecutor(2, thread_name_prefix="operations")
-        self.load = 0
+        self.under_way = UnderWay(worker.settings.answer_within_s, worker.settings.hang_timeout_s)
         self.requests: dict[str, int] = {}
+
+    @property
+    def load(self) -> int:
+        """Requests under way or waiting."""
+        return len(self.under_way)
 
     async def read(self, request: Request) -> bytes:
         """The body, refused while it arrives when it is too large."""
@@ -74,10 +81,11 @@ class WorkerApp:
             raise RefusedError("this endpoint is for the group's own workers", "", "forbidden")
         parameters = json.loads(request.headers.get("x-torso-parameters", "{}"))
         body = await self.read(request)
-        loop = asyncio.get_running_loop()
-        run = self.worker.run_operation
-        answer = await loop.run_in_executor(self._operations, run, operation, parameters, body)
-        return Response(json.dumps(answer), media_type=JSON)
+
+        def work() -> bytes:
+            return json.dumps(self.worker.run_operation(operation, parameters, body)).encode()
+
+        return Response(await self.under_way.run(self._operations, object(), work, patient=True), media_type=JSON)
 
     def close(self) -> None:
         """Let the threads end; what is under way is not waited for."""
@@ -92,19 +100,16 @@ class WorkerApp:
         body, kind = await self.read(request), request.headers.get("content-type", "")
         media_type = JSON if JSON in request.headers.get("accept", "") else SAFETENSORS
         self.requests[name] = self.requests.get(name, 0) + 1
-        self.load += 1
-        try:
-            loop = asyncio.get_running_loop()
-            data, content_type = await loop.run_in_executor(pool, lambda: encode(work(body, kind), media_type))
-        finally:
-            self.load -= 1
+        # Not the headers: who repeats a request may do so over another connection.
+        key = (request.method, request.url.path, request.url.query, kind, media_type, body)
+        data, content_type = await self.under_way.run(pool, key, lambda: encode(work(body, kind), media_type))
         return Response(data, media_type=content_type)
 
 
-def create_app(worker: Worker, leader: Leader | None = None) -> FastAPI:
-    """The app of one worker; the leading one gets the leader too."""
+def create_app(worker: Worker, leader: Leader | None = None, pulse: Pulse | None = None) -> FastAPI:
+    """The app of one worker; the leading one gets the leader too, and one with peers their pulse."""
     state = WorkerApp(worker, leader)
-    app = FastAPI(lifespan=_lifespan(state), docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(lifespan=_lifespan(state, pulse or Pulse([], 0.0)), docs_url=None, redoc_url=None, openapi_url=None)
     app.state.torso = state
     _add_error_handlers(app)
     _add_health(app, state)
@@ -114,21 +119,33 @@ def create_app(worker: Worker, leader: Leader | None = None) -> FastAPI:
     return app
 
 
-def _lifespan(state: WorkerApp) -> Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]:
+def _lifespan(state: WorkerApp, pulse: Pulse) -> Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]:
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        task = asyncio.create_task(_housekeeping(state.worker))
+        tasks = [asyncio.create_task(keep(state, pulse)) for keep in (_free_idle_jobs, _watch)]
         yield
-        task.cancel()
+        for task in tasks:
+            task.cancel()
         state.close()
 
     return lifespan
 
 
-async def _housekeeping(worker: Worker) -> None:
+async def _free_idle_jobs(state: WorkerApp, pulse: Pulse) -> None:
     while True:
-        await asyncio.sleep(min(30.0, worker.settings.job_timeout_s / 4))
-        worker.free_idle_jobs()
+        await asyncio.sleep(min(30.0, state.worker.settings.job_timeout_s / 4))
+        state.worker.free_idle_jobs()
+
+
+async def _watch(state: WorkerApp, pulse: Pulse) -> None:
+    """Give up when a computation here hangs or another worker has frozen; what only takes long goes on."""
+    settings = state.worker.settings
+    while True:
+        await asyncio.sleep(min(settings.hang_timeout_s, settings.group_timeout_s) / 8)
+        if state.under_way.hangs():
+            state.worker.give_up(f"a computation has taken more than {settings.hang_timeout_s:g} s")
+        if silent := await asyncio.to_thread(pulse.silent):
+            state.worker.give_up(f"the worker at {silent[0]} says nothing for {settings.group_timeout_s:g} s")
 
 
 def _add_error_handlers(app: FastAPI) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from torso.errors import ConfigError
+from torso.split.protocol.problems import ANSWER_WITHIN_S
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +42,11 @@ class ServerSettings:
     max_tokens: int = 1 << 17
     """Most tokens (with padding) of one micro-batch."""
     group_timeout_s: float = 60.0
-    """A collective that takes longer has failed."""
+    """A collective that takes longer has failed, and so has a worker that says nothing at all for this long."""
+    hang_timeout_s: float = 600.0
+    """A computation (of one request) that takes longer hangs: the group is restarted."""
+    answer_within_s: float = ANSWER_WITHIN_S
+    """A request that takes longer is answered in between: still computing."""
 
     def __post_init__(self) -> None:
         if self.workers < 1 or not 1 <= self.port <= 65536 - self.workers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import secrets
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -158,6 +159,11 @@ class Worker:
         with self._lock:
             self._jobs.pop(parameters["job"], None)
         return {}
+
+    def give_up(self, reason: str) -> None:
+        """This worker or another hangs: end, so that the agent restarts the group."""
+        print(f"torso: {reason}; the workers are restarted", file=sys.stderr, flush=True)
+        self._on_broken_group()
 
     def close(self) -> None:
         """See Member; there is nothing to close."""
