@@ -44,6 +44,8 @@ class ServeArguments:
     """A job not heard from for this long gives its memory back."""
     max_body_bytes: int = 1 << 30
     """Largest request."""
+    max_micro_batches: int = 1024
+    """Most micro-batches of one step of a job."""
     group_timeout_s: float = 60.0
     """A collective among the workers that takes longer has failed; so has a worker that says nothing for so long."""
     hang_timeout_s: float = 600.0
@@ -92,6 +94,7 @@ def _settings(options: ServeArguments) -> ServerSettings:
         threads=options.threads or 1,
         job_timeout_s=options.job_timeout_s,
         max_body_bytes=options.max_body_bytes,
+        max_micro_batches=options.max_micro_batches,
         group_timeout_s=options.group_timeout_s,
         hang_timeout_s=options.hang_timeout_s,
     )

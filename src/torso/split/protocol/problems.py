@@ -35,6 +35,7 @@ STATUSES = {
     "too_long": 422,
     "wrong_shape": 422,
     "too_large": 413,
+    "too_many": 422,
     "still_working": 503,
     "group_failed": 503,
     "internal": 500,

@@ -41,6 +41,10 @@ class ServerSettings:
     """Largest request."""
     max_tokens: int = 1 << 17
     """Most tokens (with padding) of one micro-batch."""
+    max_micro_batches: int = 1024
+    """Most micro-batches of one step of a job: each of them holds memory until the commit."""
+    max_decodings: int = 64
+    """Most key-value caches of a job at once."""
     group_timeout_s: float = 60.0
     """A collective that takes longer has failed, and so has a worker that says nothing at all for this long."""
     hang_timeout_s: float = 600.0
