@@ -28,7 +28,7 @@ from torso.parallel.group import Group
 from torso.records import EpochRecord, StepRecord
 from torso.split.client.job import JobSpec
 from torso.split.client.remote_body import RemoteBody
-from torso.split.client.transport import connect
+from torso.split.client.transport import Transport, connect
 from torso.split.server.app import create_app
 from torso.split.server.config import ServerSettings
 from torso.split.server.leader import Leader, Member
@@ -201,6 +201,8 @@ class Recipe:
     wire: str = "safetensors"
     read_timeout_s: float = 20.0
     patience_s: float = 20.0
+    connect: Callable[..., Transport] | None = None
+    """Connections of its own kind."""
     training: TrainingConfig = TRAINING
     optimizer: OptimizerConfig = OPTIMIZER
 
@@ -256,7 +258,7 @@ class Recipe:
             job=run.state.job,
             spec=self.spec(),
             servers=self.servers,
-            transport=connect(self.servers, self.read_timeout_s, self._media_type()),
+            transport=(self.connect or connect)(self.servers, self.read_timeout_s, self._media_type()),
             group=group,
             raise_generation=run.raise_generation,
             patience_s=self.patience_s,
