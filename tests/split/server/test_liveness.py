@@ -19,7 +19,6 @@ from torch import Tensor
 from torso.errors import ServerError, StateLostError, TransportError
 from torso.split.client.transport import persist
 from torso.split.server.job import Job
-from torso.split.server.pulse import Pulse
 
 
 @pytest.fixture(scope="module")
@@ -136,27 +135,6 @@ def _wait_until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
-
-
-def test_a_peer_that_freezes_is_noticed(base: Path) -> None:
-    with behind_bad_network(base, 1, lambda: fault[0]) as (servers, _):
-        fault, pulse = [GOOD], Pulse([servers.url], 0.3)
-        assert pulse.silent() == []
-        fault[0] = "delay"
-        assert pulse.silent() == []
-        fault[0] = SILENCE
-        assert pulse.silent() == [servers.url]
-
-
-def test_a_peer_that_never_answered_may_still_be_starting(silent_port: int) -> None:
-    assert Pulse([f"http://127.0.0.1:{silent_port}"], 0.1).silent() == []
-
-
-def test_a_peer_that_ended_is_the_agents_to_notice(base: Path) -> None:
-    with serving(base, 1) as servers:
-        pulse = Pulse([servers.url], 0.5)
-        assert pulse.silent() == []
-    assert pulse.silent() == []
 
 
 def test_a_server_that_freezes_in_the_middle_is_left_for_the_next_one(

@@ -26,7 +26,6 @@ from torso.split.protocol.problems import PROBLEM, describe
 from torso.split.server.endpoints import Endpoints
 from torso.split.server.leader import Leader
 from torso.split.server.metrics import exposition
-from torso.split.server.pulse import Pulse
 from torso.split.server.under_way import UnderWay
 from torso.split.server.worker import Worker
 
@@ -106,10 +105,10 @@ class WorkerApp:
         return Response(data, media_type=content_type)
 
 
-def create_app(worker: Worker, leader: Leader | None = None, pulse: Pulse | None = None) -> FastAPI:
-    """The app of one worker; the leading one gets the leader too, and one with peers their pulse."""
+def create_app(worker: Worker, leader: Leader | None = None) -> FastAPI:
+    """The app of one worker; the leading one gets the leader too."""
     state = WorkerApp(worker, leader)
-    app = FastAPI(lifespan=_lifespan(state, pulse or Pulse([], 0.0)), docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(lifespan=_lifespan(state), docs_url=None, redoc_url=None, openapi_url=None)
     app.state.torso = state
     _add_error_handlers(app)
     _add_health(app, state)
@@ -119,10 +118,10 @@ def create_app(worker: Worker, leader: Leader | None = None, pulse: Pulse | None
     return app
 
 
-def _lifespan(state: WorkerApp, pulse: Pulse) -> Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]:
+def _lifespan(state: WorkerApp) -> Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]:
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        tasks = [asyncio.create_task(keep(state, pulse)) for keep in (_free_idle_jobs, _watch)]
+        tasks = [asyncio.create_task(keep(state)) for keep in (_free_idle_jobs, _watch)]
         yield
         for task in tasks:
             task.cancel()
@@ -131,21 +130,19 @@ def _lifespan(state: WorkerApp, pulse: Pulse) -> Callable[[FastAPI], contextlib.
     return lifespan
 
 
-async def _free_idle_jobs(state: WorkerApp, pulse: Pulse) -> None:
+async def _free_idle_jobs(state: WorkerApp) -> None:
     while True:
         await asyncio.sleep(min(30.0, state.worker.settings.job_timeout_s / 4))
         state.worker.free_idle_jobs()
 
 
-async def _watch(state: WorkerApp, pulse: Pulse) -> None:
-    """Give up when a computation here hangs or another worker has frozen; what only takes long goes on."""
-    settings = state.worker.settings
+async def _watch(state: WorkerApp) -> None:
+    """Give up when a computation hangs; what only takes long goes on."""
+    limit = state.worker.settings.hang_timeout_s
     while True:
-        await asyncio.sleep(min(settings.hang_timeout_s, settings.group_timeout_s) / 8)
+        await asyncio.sleep(limit / 8)
         if state.under_way.hangs():
-            state.worker.give_up(f"a computation has taken more than {settings.hang_timeout_s:g} s")
-        if silent := await asyncio.to_thread(pulse.silent):
-            state.worker.give_up(f"the worker at {silent[0]} says nothing for {settings.group_timeout_s:g} s")
+            state.worker.give_up(f"a computation has taken more than {limit:g} s")
 
 
 def _add_error_handlers(app: FastAPI) -> None:

@@ -46,7 +46,7 @@ class ServerSettings:
     max_decodings: int = 64
     """Most key-value caches of a job at once."""
     group_timeout_s: float = 60.0
-    """A collective that takes longer has failed, and so has a worker that says nothing at all for this long."""
+    """A collective that takes longer has failed; a worker that says nothing at all for this long has frozen."""
     hang_timeout_s: float = 600.0
     """A computation (of one request) that takes longer hangs: the group is restarted."""
     answer_within_s: float = ANSWER_WITHIN_S

@@ -16,7 +16,6 @@ from torso.split.server.app import create_app
 from torso.split.server.config import ServerSettings
 from torso.split.server.leader import Leader, Member
 from torso.split.server.members import HttpMember
-from torso.split.server.pulse import Pulse
 from torso.split.server.worker import Worker
 
 
@@ -30,7 +29,7 @@ def main(path: str, stop: StopRequest) -> None:
     listener.listen(1024)
     group = Group.from_environment(settings.group_timeout_s) if settings.workers > 1 else Group.solo()
     worker = Worker(settings, group)
-    app = create_app(worker, make_leader(worker) if rank == 0 else None, make_pulse(settings, rank))
+    app = create_app(worker, make_leader(worker) if rank == 0 else None)
     config = uvicorn.Config(
         app, log_level="warning", timeout_graceful_shutdown=3, timeout_keep_alive=600, access_log=False
     )
@@ -42,21 +41,11 @@ def main(path: str, stop: StopRequest) -> None:
 def make_leader(worker: Worker) -> Leader:
     """Rank 0's leader, with its peers at the ports after its own."""
     s = worker.settings
+    host = "127.0.0.1" if s.host in ("0.0.0.0", "::") else s.host
     timeout_s = s.hang_timeout_s + s.group_timeout_s  # by then a peer that hangs has noticed it itself
     members: list[Member] = [worker]
-    members += [HttpMember(_url(s, rank), s.secret, timeout_s) for rank in range(1, s.workers)]
+    members += [HttpMember(f"http://{host}:{s.port + rank}", s.secret, timeout_s) for rank in range(1, s.workers)]
     return Leader(worker, members)
-
-
-def make_pulse(settings: ServerSettings, rank: int) -> Pulse:
-    """Over all workers but this one."""
-    others = [other for other in range(settings.workers) if other != rank]
-    return Pulse([_url(settings, other) for other in others], settings.group_timeout_s)
-
-
-def _url(settings: ServerSettings, rank: int) -> str:
-    host = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else settings.host
-    return f"http://{host}:{settings.port + rank}"
 
 
 if __name__ == "__main__":

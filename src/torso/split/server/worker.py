@@ -173,7 +173,7 @@ class Worker:
         return {}
 
     def give_up(self, reason: str) -> None:
-        """This worker or another hangs: end, so that the agent restarts the group."""
+        """Something hangs: end, so that the agent restarts the group."""
         print(f"torso: {reason}; the workers are restarted", file=sys.stderr, flush=True)
         self._on_broken_group()
 
