@@ -16,9 +16,9 @@ def test_a_worker_that_says_nothing_has_frozen_and_a_slow_one_has_not(tmp_path: 
     fault = GOOD
     with behind_bad_network(base_folder(tmp_path / "base"), 2, lambda: fault) as (_, network):
         urls = [f"http://127.0.0.1:{network.port + rank}" for rank in range(2)]
-        assert silent(urls, 0.5) == []
+        assert silent(urls, 2.0) == []
         fault = "delay"
-        assert silent(urls, 0.5) == []
+        assert silent(urls, 2.0) == []
         fault = SILENCE
         assert silent(urls, 0.5) == urls
 

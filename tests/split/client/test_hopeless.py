@@ -37,7 +37,7 @@ def fails(run: Recipe, network: Wiretap, match: str, *, kinds: tuple[type[TorsoE
     listener, begun = Quiet(), time.monotonic()
     with pytest.raises(kinds, match=match):
         dataclasses.replace(run, connect=lambda servers, timeout, kind: over(network, kind)).train(3, listener)
-    assert time.monotonic() - begun < 5.0
+    assert time.monotonic() - begun < 20.0
     assert listener.messages == []
     repeated = [key for key, times in Counter((s.method, s.path, s.body) for s in network.sent).items() if times > 1]
     assert [path for _, path, _ in repeated if not path.endswith("/info")] == []

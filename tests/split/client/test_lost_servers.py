@@ -64,7 +64,7 @@ def undisturbed(part: tuple[Body, TrainablePart]) -> Evaluation:
 @contextlib.contextmanager
 def remote(urls: list[str], part: TrainablePart, patience_s: float = 10.0) -> Iterator[tuple[RemoteInference, Quiet]]:
     listener = Quiet()
-    with contextlib.closing(connect(tuple(urls), 0.5)) as transport:
+    with contextlib.closing(connect(tuple(urls), 5.0)) as transport:
         state = part.state()
         with RemoteInference(
             RECIPE.spec(), urls, transport, 4, state, patience_s, on_message=listener.on_message

@@ -66,7 +66,7 @@ def test_another_jobs_decoding_is_out_of_reach(server: Servers, speak: Callable[
 
 
 def test_an_idle_job_gives_its_memory_back_and_can_be_seeded_again(base: Path, speak: Callable[..., Wire]) -> None:
-    with serving(base, 1, job_timeout_s=0.2) as servers:
+    with serving(base, 1, job_timeout_s=1.0) as servers:
         wire = speak(servers)
         wire.open()
         wire.step(1)

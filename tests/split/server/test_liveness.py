@@ -66,27 +66,28 @@ def test_a_late_answer_is_announced_and_computed_once(
 def test_an_answer_that_came_while_nobody_asked_is_kept_for_a_while(
     base: Path, speak: Callable[..., Wire], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls = slow(monkeypatch, "state", 0.3)
-    with serving(base, 1, answer_within_s=0.2) as servers:
+    calls = slow(monkeypatch, "state", 1.1)
+    with serving(base, 1, answer_within_s=1.0) as servers:
         wire = speak(servers)
         wire.open()
         with pytest.raises(TransportError):
             wire.state(0)
-        time.sleep(0.2)
+        time.sleep(0.3)
         assert wire.state(0).step == 0
         assert len(calls) == 1
         assert wire.client.get(f"{servers.url}/v1/info").json()["load"] == 0
 
 
+@pytest.mark.slow
 def test_a_slow_worker_is_waited_for_with_less_patience_than_it_needs(
     tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: Recipe
 ) -> None:
-    for name in ("forward", "prepare", "commit"):
-        slow(monkeypatch, name, 0.4)
+    for name in ("forward", "commit"):
+        slow(monkeypatch, name, 1.2)
     monkeypatch.setattr("torso.split.client.remote_body.STEP_PATIENCE_S", 0.3)
     listener = Quiet()
     with serving(base, 2, answer_within_s=0.1) as servers:
-        run = Recipe(folder=tmp_path / "run", servers=(servers.url,), read_timeout_s=0.3)
+        run = Recipe(folder=tmp_path / "run", servers=(servers.url,), read_timeout_s=1.0)
         run.train(3, listener)
         assert servers.given_up == []
     assert listener.messages == []
@@ -96,8 +97,8 @@ def test_a_slow_worker_is_waited_for_with_less_patience_than_it_needs(
 def test_waiting_for_a_turn_is_not_hanging(
     base: Path, speak: Callable[..., Wire], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow(monkeypatch, "forward", 0.2)
-    with serving(base, 1, answer_within_s=0.05, hang_timeout_s=0.6) as servers:
+    slow(monkeypatch, "forward", 0.3)
+    with serving(base, 1, answer_within_s=0.05, hang_timeout_s=1.2) as servers:
         wire = speak(servers)
         wire.open()
         threads = [threading.Thread(target=_forward, args=(wire, index)) for index in range(6)]
@@ -144,7 +145,7 @@ def test_a_server_that_freezes_in_the_middle_is_left_for_the_next_one(
     faults = iter([GOOD] * 20)
     listener = Quiet()
     with behind_bad_network(base, 1, lambda: next(faults, SILENCE)) as (frozen, _), serving(base, 2) as other:
-        run = Recipe(folder=tmp_path / "run", servers=(frozen.url, other.url), read_timeout_s=0.5)
+        run = Recipe(folder=tmp_path / "run", servers=(frozen.url, other.url), read_timeout_s=1.0)
         run.train(3, listener)
         assert sum(worker.num_jobs() for worker in frozen.workers) == 1
     assert any("timed out" in message for message in listener.messages)
