@@ -20,6 +20,7 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
+from torso import faults
 from torso.errors import CheckpointError
 from torso.training.files import sync_directory, write_synced
 from torso.training.part import MOMENTS, fingerprint
@@ -68,10 +69,12 @@ def save(folder: Path, step: int, state: Mapping[str, Tensor], info: Mapping[str
         _remove_leftovers(folder)
         temporary.mkdir()
         _write_files(temporary, step, state, info)
+        faults.reach("client", 0, "checkpoint.manifest", step)
         if final.exists():
             shutil.rmtree(final)
         os.rename(temporary, final)
         sync_directory(folder)
+        faults.reach("client", 0, "checkpoint.renamed", step)
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
         raise CheckpointError(
@@ -81,6 +84,7 @@ def save(folder: Path, step: int, state: Mapping[str, Tensor], info: Mapping[str
     _verify(final)
     for old in steps(folder)[:-keep]:
         shutil.rmtree(folder / f"step-{old:08d}", ignore_errors=True)
+    faults.reach("client", 0, "checkpoint.pruned", step)
     return final
 
 
@@ -118,6 +122,7 @@ def load_newest(folder: Path) -> Checkpoint | None:
 
 def _write_files(path: Path, step: int, state: Mapping[str, Tensor], info: Mapping[str, Any]) -> None:
     write_synced(path / STATE, safetensors.torch.save({name: t.contiguous() for name, t in state.items()}))
+    faults.reach("client", 0, "checkpoint.state", step)
     write_synced(path / INFO, json.dumps({"step": step, **info}, indent=1).encode())
     manifest = {name: _describe(path / name) for name in (STATE, INFO)}
     write_synced(path / MANIFEST, json.dumps({"step": step, "files": manifest}, indent=1).encode())

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from torso import faults
 from torso.adapters.names import parameter_order
 from torso.errors import PeerError, StateLostError, TorsoError, TransportError
 from torso.parallel.group import Group
@@ -163,6 +164,7 @@ class Trainer:
         update, norm = self._update(number, totals, norms, self._middle.prepare(number, num))
         self._middle.commit(number, update)
         self._ends.part.apply(update)
+        faults.reach("client", self._group.rank, "update.after", number)
         self._step, self._roll_backs_here = number, 0
         self._record(step, totals, update, norm, last_step)
         if self._save_is_due(number, last_step):

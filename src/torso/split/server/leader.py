@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
+from torso import faults
 from torso.errors import RefusedError, StateLostError
 from torso.split.protocol.codec import decode
 from torso.split.protocol.messages import (
@@ -57,10 +58,8 @@ class Leader:
         with self._order:
             if self._is_repeated(request):
                 return self._open_answer(request.job, seeded=False)
-            staged = self._all("stage", {"content_type": content_type}, body)
-            if len({answer["fingerprint"] for answer in staged}) != 1:
-                raise StateLostError("the workers were not seeded alike", code="fingerprint_mismatch")
-            self._all("activate", {"job": request.job})
+            with faults.around("worker", self._worker.group.rank, "open", request.step):
+                self._seed(request, body, content_type)
             return self._open_answer(request.job, seeded=True)
 
     def prepare(self, job: str, step: int, request: PrepareRequest) -> PrepareAnswer:
@@ -101,7 +100,8 @@ class Leader:
 
     def state(self, job: str, step: int, identity: Identified) -> StateAnswer:
         """The body's state at `step`."""
-        at, fingerprint, state = self._worker.job(job, identity).state(step)
+        with faults.around("worker", self._worker.group.rank, "state", step):
+            at, fingerprint, state = self._worker.job(job, identity).state(step)
         return StateAnswer(incarnation=self._worker.incarnation, step=at, fingerprint=fingerprint, state=state)
 
     def delete(self, job: str, identity: Identified) -> Acknowledgement:
@@ -113,6 +113,13 @@ class Leader:
                 return Acknowledgement(incarnation=self._worker.incarnation)
             self._all("delete", {"job": job})
         return Acknowledgement(incarnation=self._worker.incarnation)
+
+    def _seed(self, request: OpenRequest, body: bytes, content_type: str) -> None:
+        """Every worker builds the job beside the present one; when all could, all change over."""
+        staged = self._all("stage", {"content_type": content_type, "step": request.step}, body)
+        if len({answer["fingerprint"] for answer in staged}) != 1:
+            raise StateLostError("the workers were not seeded alike", code="fingerprint_mismatch")
+        self._all("activate", {"job": request.job, "step": request.step})
 
     def _is_repeated(self, request: OpenRequest) -> bool:
         """Whether this very session stands already; raises RefusedError for a stale or a copied run."""
