@@ -25,9 +25,9 @@ from torso.errors import ConfigError
 VARIABLE = "TORSO_FAULTS"
 PLAN = "plan"
 AROUND = (".before", ".after")
-CLIENT = "open forward backward prepare commit state".split()
-WORKER = "open stage activate forward backward check prepare commit state delete".split()
-CHECKPOINT = "state manifest renamed pruned".split()
+CLIENT = ["open", "forward", "backward", "prepare", "commit", "state"]
+WORKER = ["open", "stage", "activate", "forward", "backward", "check", "prepare", "commit", "state", "delete"]
+CHECKPOINT = ["state", "manifest", "renamed", "pruned"]
 POINTS = {
     "client": (
         *(phase + moment for phase in CLIENT for moment in AROUND),
