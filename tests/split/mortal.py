@@ -57,6 +57,9 @@ class _Port:
         old, self.app = self.app, None
         if old is not None:
             old.state.torso.close()
+        self._cut()
+
+    def _cut(self) -> None:
         if self._loop is not None:
             for connection in list(self.server.server_state.connections):
                 self._loop.call_soon_threadsafe(connection.transport.abort)
@@ -64,6 +67,7 @@ class _Port:
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
         self._loop = asyncio.get_running_loop()
         if self.app is None:
+            self._cut()
             raise ConnectionError("nobody listens")
         await self.app(scope, receive, send)
 

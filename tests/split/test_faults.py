@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.split.harness import Recipe
+from tests.split.harness import Quiet, Recipe
 from tests.split.mortal import MortalRecipe, MortalServers, planned
 
 from torso import faults
@@ -68,10 +68,77 @@ def check(tmp_path: Path, servers: MortalServers, whole: Recipe, *lines: str) ->
 
 
 @pytest.mark.parametrize("fault", client_faults())
-def test_a_killed_client_rank_changes_nothing(tmp_path: Path, servers: MortalServers, whole: Recipe, fault: str) -> None:
+def test_a_killed_client_rank_changes_nothing(
+    tmp_path: Path, servers: MortalServers, whole: Recipe, fault: str
+) -> None:
     check(tmp_path, servers, whole, fault)
 
 
 @pytest.mark.parametrize("fault", worker_faults("kill"))
 def test_a_killed_worker_changes_nothing(tmp_path: Path, servers: MortalServers, whole: Recipe, fault: str) -> None:
     check(tmp_path, servers, whole, fault)
+
+
+@pytest.mark.parametrize("fault", worker_faults("raise"))
+def test_a_surprise_in_a_worker_changes_nothing(
+    tmp_path: Path, servers: MortalServers, whole: Recipe, fault: str
+) -> None:
+    check(tmp_path, servers, whole, fault)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize(
+    "point", ["open.after@0", "commit.after@4", "update.after@4", "state.before@4", "state.after@4"]
+)
+def test_a_rank_that_lags_behind_changes_nothing(
+    tmp_path: Path, servers: MortalServers, whole: Recipe, point: str, rank: int
+) -> None:
+    check(tmp_path, servers, whole, f"delay:0.7 client-{rank} {point}")
+
+
+@pytest.mark.parametrize("point", [f"{phase}.{moment}@3" for phase in SEEDING for moment in ("before", "after")])
+@pytest.mark.parametrize("party", ["worker-0", "worker-1"])
+def test_a_second_kill_while_the_first_is_made_good_changes_nothing(
+    tmp_path: Path, servers: MortalServers, whole: Recipe, party: str, point: str
+) -> None:
+    party = "worker-0" if point.startswith("open") else party
+    check(tmp_path, servers, whole, "kill worker-1 backward.after@4", f"kill {party} {point}")
+
+
+@pytest.mark.parametrize("point", ["state.before@0", "state.after@0"])
+def test_a_worker_killed_at_the_first_checkpoint_changes_nothing(
+    tmp_path: Path, servers: MortalServers, whole: Recipe, point: str
+) -> None:
+    check(tmp_path, servers, whole, f"kill worker-0 {point}")
+
+
+@pytest.mark.parametrize("point", ["checkpoint.state@0", "checkpoint.manifest@0", "checkpoint.renamed@0"])
+def test_a_client_killed_while_it_writes_the_first_checkpoint_changes_nothing(
+    tmp_path: Path, servers: MortalServers, whole: Recipe, point: str
+) -> None:
+    check(tmp_path, servers, whole, f"kill client-0 {point}")
+
+
+def test_a_worker_killed_while_the_run_is_stopped_leaves_the_last_checkpoint(
+    tmp_path: Path, servers: MortalServers, whole: Recipe
+) -> None:
+    run, listener = MortalRecipe(folder=tmp_path / "run", clients=2, servers=(servers.url,)), Quiet()
+    with planned(tmp_path / "faults", ["kill worker-0 state.before@1"], servers):
+        run.train(LAST_STEP, listener, stop=lambda: True)
+    assert "the last checkpoint" in listener.messages[-1]
+    run.train(LAST_STEP)
+    assert run.digest() == whole.digest()
+
+
+def test_kills_all_around_change_nothing(tmp_path: Path, servers: MortalServers, whole: Recipe) -> None:
+    check(
+        tmp_path,
+        servers,
+        whole,
+        "kill worker-0 commit.after@1",
+        "kill client-1 forward.after@2",
+        "kill client-0 checkpoint.manifest@3",
+        "kill worker-1 prepare.before@3",
+        "raise worker-0 backward.after@4",
+        "kill client-0 commit.after@5",
+    )
