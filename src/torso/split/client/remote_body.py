@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from torso import faults
-from torso.errors import ServerError
+from torso.errors import ServerError, StateLostError, TransportError
 from torso.parallel.group import Group
 from torso.split.client.job import JobSpec
 from torso.split.client.router import Router
@@ -82,8 +82,7 @@ class RemoteBody:
         """See Middle: seed the job on a server from the checkpoint, under a new generation."""
 
         def work() -> dict[str, Any]:
-            generation, session = self._raise_generation(), secrets.token_hex(8)
-            return persist(lambda: self._open_once(checkpoint, generation, session), self._patience_s, self._on_message)
+            return persist(lambda: self._open_anew(checkpoint), self._patience_s, self._on_message)
 
         with faults.around("client", self._group.rank, "open", checkpoint.step if checkpoint else 0):
             self._session = _Session(**on_leader(self._group, work))
@@ -149,6 +148,14 @@ class RemoteBody:
             with contextlib.suppress(ServerError):
                 self._transport.call("DELETE", url, Acknowledgement)
         self._transport.close()
+
+    def _open_anew(self, checkpoint: Checkpoint | None) -> dict[str, Any]:
+        """Under a new generation; a worker lost while it is being seeded is waited for like one that is not there."""
+        generation, session = self._raise_generation(), secrets.token_hex(8)
+        try:
+            return persist(lambda: self._open_once(checkpoint, generation, session), self._patience_s, self._on_message)
+        except StateLostError as error:
+            raise TransportError(error.message, error.remedy, error.code) from error
 
     def _open_once(self, checkpoint: Checkpoint | None, generation: int, session: str) -> dict[str, Any]:
         workers = find(self._transport, self._servers, self._spec)
