@@ -23,7 +23,7 @@ from tests.split.harness import free_ports
 
 from torso import faults
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 Words = tuple[str | Path, ...]
 PLANS = {
@@ -58,7 +58,7 @@ def split(run: Path, *servers: str) -> Words:
 
 
 def to_the_end(client: subprocess.Popen[bytes], log: Path) -> None:
-    assert client.wait(200) == 0, log.read_text()
+    assert client.wait(400) == 0, log.read_text()
 
 
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS.keys())
