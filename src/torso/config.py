@@ -116,7 +116,7 @@ class RunConfig:
     checkpoint_every_minutes: float = 10.0
     """Save after this many minutes too."""
     keep_checkpoints: int = 2
-    """Newest checkpoints that are kept."""
+    """Newest checkpoints that are kept, at least 2; the best one is kept besides."""
     evaluate: Literal["dev", "test", "none"] = "dev"
     """What is decoded and scored at the end of training."""
 

@@ -11,6 +11,7 @@
     │   ├── MissingResourceError     something that set-up should have brought
     │   └── AddressInUseError        a port that somebody else holds
     ├── CheckpointError              a checkpoint that is damaged or could not be written
+    ├── StorageError                 another file that could not be written: a full disk, say
     ├── GroupError                   a collective among the ranks of one group failed
     ├── PeerError                    another rank gave up; its own error tells why
     ├── ServerError                  what a body server, or the way to it, can answer
@@ -23,6 +24,8 @@ A message says what was wrong, with the value, and what was expected; `remedy` s
 """
 
 from __future__ import annotations
+
+import errno
 
 
 class TorsoError(Exception):
@@ -80,6 +83,22 @@ class AddressInUseError(RequestError):
 
 class CheckpointError(TorsoError):
     """A checkpoint is damaged, or could not be written."""
+
+
+class StorageError(TorsoError):
+    """A file of a run could not be written: a full disk, say."""
+
+    @classmethod
+    def of(cls, error: OSError, path: object = None) -> StorageError:
+        """The system's own error, with the file where it is known."""
+        what = f"{path or error.filename} could not be written" if path or error.filename else "the disk refuses"
+        remedy = "Make room or mend the disk, then go on with `torso resume` or the same command."
+        return cls(f"{what}: {error.strerror or error}", remedy)
+
+    @staticmethod
+    def is_full(error: OSError) -> bool:
+        """Whether no room is left, on the disk or for this user."""
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 class GroupError(TorsoError):

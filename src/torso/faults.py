@@ -27,7 +27,7 @@ PLAN = "plan"
 AROUND = (".before", ".after")
 CLIENT = ["open", "forward", "backward", "prepare", "commit", "state"]
 WORKER = ["open", "stage", "activate", "forward", "backward", "check", "prepare", "commit", "state", "delete"]
-CHECKPOINT = ["state", "manifest", "renamed", "pruned"]
+CHECKPOINT = ["state", "info", "manifest", "renamed", "pruned"]
 POINTS = {
     "client": (
         *(phase + moment for phase in CLIENT for moment in AROUND),

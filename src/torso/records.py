@@ -80,6 +80,8 @@ class EvaluationRecord:
     perplexity: float
     scores: dict[str, float]
     """By name of the definition, e.g. `hf_bleu`, `official_bleu`, `hf_meteor`."""
+    partial: bool = False
+    """Whether only the first inputs were evaluated."""
 
 
 Record = StepRecord | EpochRecord | EvaluationRecord
@@ -94,6 +96,8 @@ def to_line(record: Record) -> str:
 def parse_line(line: str) -> Record:
     """The record in one line. Raises ValueError (unknown kind, missing field, cut line)."""
     fields = json.loads(line)
+    if not isinstance(fields, dict):
+        raise ValueError(f"not a record: {line[:80]!r}")
     cls = _KINDS.get(fields.pop("kind", ""))
     if cls is None:
         raise ValueError(f"not a record: {line[:80]!r}")

@@ -20,11 +20,11 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory, train_small: Callable[.
     return make_model(tmp_path_factory.mktemp("models") / "tiny", train_small, seed=0)
 
 
-def make_model(folder: Path, train_small: Callable[..., Path], seed: int) -> Path:
-    """The same with other random weights."""
+def make_model(folder: Path, train_small: Callable[..., Path], seed: int, shape: GPT2Config = SHAPE) -> Path:
+    """The same with other random weights, or of another shape."""
     torch.manual_seed(seed)
     train_small(folder)
-    save_folder(folder, SHAPE, dict(GPT2(SHAPE).state_dict()))
+    save_folder(folder, shape, dict(GPT2(shape).state_dict()))
     return folder
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from torso.errors import RunDirectoryError
+from torso.errors import StorageError
 from torso.report.log import DecodedExample, read_run
 from torso.report.page import describe, page, spread, write_page
 from torso.report.tables import exponential
@@ -55,7 +55,7 @@ def test_a_run_without_server_or_evaluation_has_a_page(tmp_path: Path, make_run:
 
 def test_a_page_that_cannot_be_written_is_one_clear_error(tmp_path: Path, make_run: Callable[..., Path]) -> None:
     run = make_run(tmp_path / "a", num_steps=2)
-    with pytest.raises(RunDirectoryError, match="cannot be written"):
+    with pytest.raises(StorageError, match="could not be written"):
         write_page(run, tmp_path / "absent" / "r.html")
 
 

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
 from pathlib import Path
 
 import pytest
 
 from torso.errors import RunDirectoryError
-from torso.records import EvaluationRecord
+from torso.records import EvaluationRecord, StepRecord
 from torso.training.run_directory import MetricsLog, RunDirectory
 
 
@@ -45,20 +44,18 @@ def test_the_target_is_raised_durably_and_the_job_keeps_its_name(tmp_path: Path)
     assert (RunDirectory(tmp_path / "a").state.epochs, RunDirectory(tmp_path / "a").state.job) == (2, job)
 
 
-def test_a_second_writer_is_told_who_holds_the_run(tmp_path: Path) -> None:
-    run = RunDirectory.create(tmp_path / "a", "", 1)
-    with run.lock(), pytest.raises(RunDirectoryError, match="written by process"), run.lock():
-        pass
-    with run.lock():
-        pass
+def test_of_two_commands_that_make_one_run_only_the_first_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = RunDirectory.create(tmp_path / "a", "first", 1)
+    monkeypatch.setattr(RunDirectory, "check_unused", staticmethod(lambda path: None))
+    with pytest.raises(RunDirectoryError, match="being made by another process"):
+        RunDirectory.create(tmp_path / "a", "second", 1)
+    assert (run.path / "config.toml").read_text() == "first"
 
 
-def test_the_lock_of_a_killed_process_does_not_block(tmp_path: Path) -> None:
+def test_a_new_run_is_refused_where_one_is_written_and_told_by_whom(tmp_path: Path) -> None:
     run = RunDirectory.create(tmp_path / "a", "", 1)
-    code = f"import fcntl,os; f=open({str(tmp_path / 'a' / 'lock')!r},'a+'); fcntl.flock(f,2); os.kill(os.getpid(),9)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -9
-    with run.lock():
-        pass
+    with run.lock(), pytest.raises(RunDirectoryError, match=f"written by process {os.getpid()} on"):
+        RunDirectory.check_unused(tmp_path / "a")
 
 
 def test_the_log_is_cut_back_to_a_step(tmp_path: Path) -> None:
@@ -75,3 +72,36 @@ def test_a_line_cut_by_a_kill_is_left_out(tmp_path: Path) -> None:
     with open(tmp_path / "metrics.jsonl", "a", encoding="utf-8") as file:
         file.write('{"kind": "evalu')
     assert [record.step for record in log.read()] == [1]
+
+
+def test_a_line_cut_by_a_kill_does_not_spoil_the_next_one(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"kind": "evalu', encoding="utf-8")
+    log = MetricsLog(tmp_path)
+    log.append(a_record(1))
+    log.append(a_record(2))
+    assert [record.step for record in log.read()] == [1, 2]
+
+
+@pytest.mark.parametrize("rubbish", [b"\xff\xfe{}", b"7", b"[]", b"null", b"\x00" * 512])
+def test_rubbish_in_the_log_after_a_power_loss_is_left_out(tmp_path: Path, rubbish: bytes) -> None:
+    (tmp_path / "metrics.jsonl").write_bytes(rubbish + b"\n")
+    log = MetricsLog(tmp_path)
+    log.append(a_record(1))
+    log.cut_back(1)
+    assert [record.step for record in log.read()] == [1]
+
+
+def test_some_kinds_of_lines_are_read_alone(tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path)
+    log.append(a_record(1))
+    assert [len(log.read(kind)) for kind in (EvaluationRecord, StepRecord)] == [1, 0]
+
+
+def test_files_that_a_killed_writer_left_half_done_go_when_the_next_one_comes(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "a", "", 1)
+    scores = run.path / "evaluation" / "dev-base"
+    scores.mkdir(parents=True)
+    for path in (run.path / ".metrics.jsonl.tmp-9", scores / ".outputs.jsonl.tmp-9", run.path / ".report.html.tmp-9"):
+        path.write_text("half")
+    with run.lock():
+        assert [path.name for path in run.path.rglob(".*")] == [".report.html.tmp-9"]

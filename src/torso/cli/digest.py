@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from torso.cli.chosen import chosen
 from torso.cli.parsing import parse
-from torso.errors import RunDirectoryError
-from torso.training import checkpoint as checkpoints
 from torso.training.run_directory import RunDirectory
 
 
@@ -29,12 +28,7 @@ def main(arguments: Sequence[str]) -> int:
     """Print the digest."""
     options = parse(DigestArguments, "digest", arguments)
     run = RunDirectory(options.run_dir)
-    if options.step is None:
-        found = checkpoints.load_newest(run.checkpoints)
-    else:
-        found = checkpoints.load(run.checkpoints, options.step)
-    if found is None:
-        raise RunDirectoryError(f"{run.path} has no checkpoint yet", "Train it first.")
+    found = chosen(run, "last" if options.step is None else str(options.step))
     document = {"run": str(run.path), "step": found.step, "digest": found.digest()}
     print(json.dumps(document) if options.json else f"{document['digest']}  step {found.step}  {run.path}")
     return 0

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Literal
 
 from torso.cli.assembly import Assembly
+from torso.cli.chosen import chosen
 from torso.cli.parsing import parse
 from torso.config import RunConfig
-from torso.errors import ConfigError, RunDirectoryError
+from torso.errors import ConfigError
 from torso.evaluation.evaluate import decode_groups, measure_perplexity, save, score
 from torso.evaluation.model import CachedModel, LocalMiddle
 from torso.records import EvaluationRecord
 from torso.split.client.remote_inference import RemoteInference
 from torso.split.client.servers import check_before_start
-from torso.training import checkpoint as checkpoints
 from torso.training.checkpoint import Checkpoint
 from torso.training.run_directory import MetricsLog, RunDirectory
 
@@ -34,6 +34,8 @@ class EvaluateArguments:
     """Split to evaluate on."""
     base: bool = False
     """The base model without its adapter."""
+    checkpoint: str = "last"
+    """last; best (lowest perplexity on dev among those evaluated, else lowest epoch loss); or a step."""
     max_groups: int | None = None
     """Only this many inputs, the first ones."""
     server: tuple[str, ...] = ()
@@ -54,20 +56,24 @@ def main(arguments: Sequence[str]) -> int:
     if options.max_groups is not None and options.max_groups < 1:
         raise ConfigError(f"max_groups is {options.max_groups}", "Give 1 or more.")
     with run.lock():
-        record = evaluate_run(run, config, options.subset, base=options.base, max_groups=options.max_groups)
+        checkpoint = None if options.base else chosen(run, options.checkpoint)
+        record = evaluate_run(run, config, options.subset, checkpoint, options.max_groups)
     if options.json:
         print(json.dumps({"step": record.step, "perplexity": record.perplexity, "scores": record.scores}))
     return 0
 
 
 def evaluate_run(
-    run: RunDirectory, config: RunConfig, subset: str, *, base: bool = False, max_groups: int | None = None
+    run: RunDirectory, config: RunConfig, subset: str, checkpoint: Checkpoint | None, max_groups: int | None = None
 ) -> EvaluationRecord:
-    """Perplexity and scores on a split; saved under `evaluation/`, logged, and printed on stderr."""
+    """Perplexity and scores on a split at a checkpoint (None: the base model).
+
+    Saved under `evaluation/`, logged, and printed on stderr.
+    """
     assembly = Assembly(config)
     assembly.use_threads()
-    checkpoint = None if base else _newest(run)
-    groups = assembly.corpus.split(subset)[:max_groups]
+    everything = assembly.corpus.split(subset)
+    groups = everything[:max_groups]
     with opened_model(assembly, checkpoint) as model:
         measured = measure_perplexity(model, assembly.tokenizer, groups, assembly.max_tokens)
         is_text = not any(group.prompt for group in groups)
@@ -75,11 +81,12 @@ def evaluate_run(
     record = EvaluationRecord(
         step=checkpoint.step if checkpoint else 0,
         subset=subset,
-        adapted=not base,
+        adapted=checkpoint is not None,
         perplexity=measured.value,
         scores=score(decoded) if decoded else {},
+        partial=len(groups) < len(everything),
     )
-    save(run.path / "evaluation" / f"{subset}-{'base' if base else f'step-{record.step:08d}'}", record, decoded)
+    save(run.path / "evaluation" / f"{subset}-{f'step-{record.step:08d}' if checkpoint else 'base'}", record, decoded)
     MetricsLog(run.path).append(record)
     print(describe(record), file=sys.stderr)
     return record
@@ -110,12 +117,3 @@ def describe(record: EvaluationRecord) -> str:
     what = "adapted, " if record.adapted else "without adapter, "
     scores = "  ".join(f"{name} {value:.4f}" for name, value in record.scores.items())
     return f"{record.subset} ({what}step {record.step}): perplexity {record.perplexity:.3f}  {scores}".rstrip()
-
-
-def _newest(run: RunDirectory) -> Checkpoint:
-    checkpoint = checkpoints.load_newest(run.checkpoints)
-    if checkpoint is None:
-        raise RunDirectoryError(f"{run.path} has no checkpoint yet", "Train it first, or give --base.")
-    for warning in checkpoint.warnings:
-        print(f"torso: warning: {warning}", file=sys.stderr)
-    return checkpoint

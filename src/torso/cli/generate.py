@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torso.cli.assembly import Assembly
+from torso.cli.chosen import chosen
 from torso.cli.parsing import parse
 from torso.config import RunConfig
 from torso.errors import ConfigError
-from torso.training import checkpoint as checkpoints
 from torso.training.run_directory import RunDirectory
 
 
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
     assembly.use_threads()
     prompt = prompt_of(options.mr) if options.mr is not None else options.prompt or ""
     group = Group(options.mr or prompt, prompt, ())
-    with opened_model(assembly, checkpoints.load_newest(run.checkpoints)) as model:
+    with opened_model(assembly, chosen(run)) as model:
         [decoded] = decode_groups(model, assembly.tokenizer, [group], assembly.max_tokens, options.max_new_tokens)
     print(json.dumps({"prompt": prompt, "output": decoded.output}) if options.json else decoded.output)
     return 0

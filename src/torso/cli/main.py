@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
 from collections.abc import Sequence
 
 import torso
-from torso.errors import TorsoError
+from torso.errors import StorageError, TorsoError
 
 COMMANDS = {
     "serve": "lend the middle blocks of a model to training runs",
@@ -42,14 +43,25 @@ def _run(command: str, arguments: list[str]) -> int:
         module = importlib.import_module(f"torso.cli.{command}")
         return int(module.main(arguments) or 0)
     except TorsoError as error:
-        print(f"torso: {'error: ' if error.exit_code else ''}{error}", file=sys.stderr)
+        _say(f"{'error: ' if error.exit_code else ''}{error}")
         return error.exit_code
     except KeyboardInterrupt:
-        print("torso: stopped", file=sys.stderr)
+        _say("stopped")
         return 1
     except BrokenPipeError:
         sys.stderr.close()
         return 1
+    except OSError as error:
+        if not StorageError.is_full(error):
+            raise
+        _say(f"error: {StorageError.of(error)}")
+        return 1
+
+
+def _say(text: str) -> None:
+    """On stderr, which may lie on the very disk that is full."""
+    with contextlib.suppress(OSError):
+        print(f"torso: {text}", file=sys.stderr, flush=True)
 
 
 def _usage() -> str:

@@ -69,10 +69,11 @@ def run_ranks(config: RunConfig, run: RunDirectory) -> None:
 
 def finish(config: RunConfig, run: RunDirectory) -> None:
     """Evaluate, and write the report."""
+    from torso.cli.chosen import chosen
     from torso.cli.evaluate import evaluate_run
     from torso.report.page import write_page
 
     if config.evaluate != "none":
-        evaluate_run(run, dataclasses.replace(config, evaluate="none"), config.evaluate)
+        evaluate_run(run, dataclasses.replace(config, evaluate="none"), config.evaluate, chosen(run))
     path = write_page(run.path)
     print(f"report: {path}", file=sys.stderr)

@@ -36,7 +36,7 @@ class DemoSizes:
     seed: another seed gives another set.
     """
 
-    train: int = 900
+    train: int = 600
     dev: int = 40
     test: int = 60
     train_references: int = 2

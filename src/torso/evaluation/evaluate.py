@@ -20,7 +20,7 @@ from torso.evaluation.meteor import hf_meteor
 from torso.evaluation.model import CachedModel
 from torso.evaluation.perplexity import Perplexity, perplexity
 from torso.records import EvaluationRecord
-from torso.training.files import replace_atomically
+from torso.training.files import replace_atomically, storing
 
 OUTPUTS, PREDICTIONS, SCORES = "outputs.jsonl", "predictions.txt", "scores.json"
 
@@ -99,8 +99,9 @@ def save(folder: Path, record: EvaluationRecord, decoded: Sequence[Decoded]) -> 
 
     Scores come last, and older ones go first, so that scores never stand beside other outputs than their own.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / SCORES).unlink(missing_ok=True)
+    with storing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / SCORES).unlink(missing_ok=True)
     lines = [
         json.dumps({"mr": d.mr, "output": d.output, "references": list(d.references)}, ensure_ascii=False)
         for d in decoded

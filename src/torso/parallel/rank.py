@@ -6,6 +6,7 @@ the agent restarts the group. Nothing here imports torch, so that the first line
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -17,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from torso.errors import GroupError, Interrupted, PeerError, TorsoError
+from torso.errors import GroupError, Interrupted, PeerError, StorageError, TorsoError
 from torso.parallel.lifetime import die_with_parent
 
 OUTCOME = "TORSO_OUTCOME"
@@ -77,6 +78,9 @@ def run_rank(work: Callable[[StopRequest], None], environment: Mapping[str, str]
         _tell(environment, error)
         return error.exit_code or 1
     except Exception as error:
+        if isinstance(error, OSError) and StorageError.is_full(error):
+            _tell(environment, StorageError.of(error))
+            return 1
         if stop():
             return 1
         traceback.print_exc()
@@ -103,11 +107,24 @@ def _write(environment: Mapping[str, str], code: int, message: str, secondary: b
     path = Path(environment[OUTCOME]) / f"rank-{rank}.json"
     outcome = RankOutcome(rank=rank, code=code, message=message, secondary=secondary)
     temporary = path.with_suffix(".part")
-    temporary.write_text(json.dumps(asdict(outcome)), encoding="utf-8")
-    temporary.replace(path)
+    try:
+        temporary.write_text(json.dumps(asdict(outcome)), encoding="utf-8")
+        temporary.replace(path)
+    except OSError:
+        # the launcher's folder is full too; an empty file still fits, and says that starting again cannot help
+        with contextlib.suppress(OSError):
+            path.touch()
+            print(f"torso: rank {rank}: {message}", file=sys.stderr, flush=True)
 
 
 def read_outcome(folder: Path) -> RankOutcome | None:
     """What ended the group: the first rank's own failure, else a follower's; None when no rank wrote any."""
-    found = [RankOutcome(**json.loads(path.read_text(encoding="utf-8"))) for path in folder.glob("rank-*.json")]
+    found = [_read(path) for path in folder.glob("rank-*.json")]
     return min(found, key=lambda outcome: (outcome.secondary, outcome.rank), default=None)
+
+
+def _read(path: Path) -> RankOutcome:
+    text = path.read_text(encoding="utf-8")
+    if not text:
+        return RankOutcome(rank=int(path.stem[5:]), code=1, message="training ended for the reason that stands above")
+    return RankOutcome(**json.loads(text))

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from torso.errors import RunDirectoryError
 from torso.report.log import DecodedExample, Evaluation, Run, find_setting, flatten, read_run
 from torso.report.plots import Plot, epoch_plots, step_plots, to_svg
 from torso.report.style import CSS
 from torso.report.tables import card, epoch_table, escape, example, score, score_table, settings_table
 from torso.report.units import count, duration, number, size
+from torso.training.files import replace_atomically
 
 _NUM_EXAMPLES = 6
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -21,16 +20,10 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 def write_page(run_dir: Path, out: Path | None = None) -> Path:
     """Write the page of the run in `run_dir` to `out` (default: `report.html` there); returns where it is.
 
-    Raises RunDirectoryError when there is no run, or the file cannot be written.
+    Raises RunDirectoryError when there is no run, StorageError when the file cannot be written.
     """
     target = out or run_dir / "report.html"
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
-    text = page(read_run(run_dir))
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(target)
-    except OSError as error:
-        raise RunDirectoryError(f"{target} cannot be written: {error}", "Choose another --out.") from error
+    replace_atomically(target, page(read_run(run_dir)).encode())
     return target
 
 

@@ -2,7 +2,8 @@
 
 A checkpoint is a directory `step-00000120`: `state.safetensors` (adapters and optimizer of head, body and tail),
 `info.json` (what identifies the run), and `manifest.json` with sizes and SHA-256, written last. All of it is written
-under a temporary name, synced, and renamed; an older one is removed only after the newer one has been verified.
+under a temporary name, synced, and renamed; an older one is removed only after the newer one has been verified. A whole
+checkpoint of the same step is moved aside to `step-00000120.old`, where it is found, until then.
 """
 
 from __future__ import annotations
@@ -16,13 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import safetensors
 import safetensors.torch
 from torch import Tensor
 
 from torso import faults
 from torso.errors import CheckpointError
-from torso.training.files import sync_directory, write_synced
+from torso.training.files import make_directory, sync_directory, write_synced
 from torso.training.part import MOMENTS, fingerprint
 
 STATE, INFO, MANIFEST = "state.safetensors", "info.json", "manifest.json"
@@ -57,50 +57,58 @@ class Checkpoint:
         return fingerprint(self.state, self.step)
 
 
-def save(folder: Path, step: int, state: Mapping[str, Tensor], info: Mapping[str, Any], keep: int = 2) -> Path:
-    """Write the checkpoint of `step` into `folder`; keep the newest `keep`. Raises CheckpointError.
+def save(
+    folder: Path,
+    step: int,
+    state: Mapping[str, Tensor],
+    info: Mapping[str, Any],
+    keep: int = 2,
+    best: int | None = None,
+) -> Path:
+    """Write the checkpoint of `step` into `folder`; keep the newest `keep` whole ones, and that of step `best`.
 
-    When it fails (a full disk, say), the checkpoints that were there are untouched.
+    Raises CheckpointError. When it fails (a full disk, say), the checkpoints that were there are untouched.
     """
-    final = folder / f"step-{step:08d}"
+    final = folder / _name(step)
     temporary = folder / f".tmp-{step:08d}-{os.getpid()}"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_directory(folder)
         _remove_leftovers(folder)
         temporary.mkdir()
         _write_files(temporary, step, state, info)
         faults.reach("client", 0, "checkpoint.manifest", step)
-        if final.exists():
-            shutil.rmtree(final)
-        os.rename(temporary, final)
+        _put_in_place(temporary, final, step)
         sync_directory(folder)
         faults.reach("client", 0, "checkpoint.renamed", step)
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
-        raise CheckpointError(
-            f"the checkpoint of step {step} could not be written to {folder}: {error}",
-            "The run's earlier checkpoints are intact; make room and resume.",
-        ) from error
-    _verify(final)
-    for old in steps(folder)[:-keep]:
-        shutil.rmtree(folder / f"step-{old:08d}", ignore_errors=True)
+        raise _not_written(folder, step, error) from error
+    _read(final, step)
+    _remove(_aside(final))
+    _remove_older(folder, step, keep, best)
     faults.reach("client", 0, "checkpoint.pruned", step)
     return final
 
 
 def steps(folder: Path) -> list[int]:
     """Steps that have a checkpoint directory, in order; whether they are whole is not looked at."""
-    names = [path.name for path in folder.glob("step-*")] if folder.is_dir() else []
-    return sorted(int(name[5:]) for name in names if name[5:].isdigit())
+    names = [path.name.removesuffix(".old") for path in folder.glob("step-*")] if folder.is_dir() else []
+    return sorted({int(name[5:]) for name in names if name[5:].isdigit()})
+
+
+def is_whole(folder: Path, step: int) -> bool:
+    """Whether the checkpoint of this step is there and can be loaded."""
+    try:
+        _find(folder, step)
+    except CheckpointError:
+        return False
+    return True
 
 
 def load(folder: Path, step: int) -> Checkpoint:
     """The checkpoint of one step; raises CheckpointError naming what is damaged."""
-    path = folder / f"step-{step:08d}"
-    _verify(path)
-    state = safetensors.torch.load_file(path / STATE)
-    info = json.loads((path / INFO).read_text(encoding="utf-8"))
-    return Checkpoint(step, state, info)
+    files = _find(folder, step)
+    return Checkpoint(step, safetensors.torch.load(files[STATE]), json.loads(files[INFO]))
 
 
 def load_newest(folder: Path) -> Checkpoint | None:
@@ -111,39 +119,113 @@ def load_newest(folder: Path) -> Checkpoint | None:
         try:
             checkpoint = load(folder, step)
         except CheckpointError as error:
-            warnings.append(str(error))
+            warnings.append(error.message)
             continue
-        notes = [f"{note}; going back to step {step}" for note in warnings]
+        notes = [f"{note}; going back to the checkpoint of step {step}" for note in warnings]
         return Checkpoint(step, checkpoint.state, checkpoint.info, tuple(notes))
     if found:
-        raise CheckpointError(f"no whole checkpoint in {folder}: {'; '.join(warnings)}")
+        raise CheckpointError(f"no whole checkpoint in {folder}: {'; '.join(warnings)}", "Restore one, or train anew.")
     return None
 
 
+def _name(step: int) -> str:
+    return f"step-{step:08d}"
+
+
+def _aside(path: Path) -> Path:
+    return path.with_name(f"{path.name}.old")
+
+
+def _not_written(folder: Path, step: int, error: OSError) -> CheckpointError:
+    there = steps(folder)
+    last = f"The checkpoint of step {there[-1]} is intact" if there else "There is none before it"
+    return CheckpointError(
+        f"the checkpoint of step {step} could not be written to {folder}: {error.strerror or error}",
+        f"{last}; make room, then `torso resume` the run.",
+    )
+
+
 def _write_files(path: Path, step: int, state: Mapping[str, Tensor], info: Mapping[str, Any]) -> None:
-    write_synced(path / STATE, safetensors.torch.save({name: t.contiguous() for name, t in state.items()}))
-    faults.reach("client", 0, "checkpoint.state", step)
-    write_synced(path / INFO, json.dumps({"step": step, **info}, indent=1).encode())
-    manifest = {name: _describe(path / name) for name in (STATE, INFO)}
+    files = {
+        STATE: safetensors.torch.save({name: t.contiguous() for name, t in state.items()}),
+        INFO: json.dumps({"step": step, **info}, indent=1).encode(),
+    }
+    for name, data in files.items():
+        write_synced(path / name, data)
+        faults.reach("client", 0, f"checkpoint.{Path(name).stem}", step)
+    manifest = {name: _describe(data) for name, data in files.items()}
     write_synced(path / MANIFEST, json.dumps({"step": step, "files": manifest}, indent=1).encode())
     sync_directory(path)
 
 
-def _describe(path: Path) -> dict[str, Any]:
-    data = path.read_bytes()
+def _describe(data: bytes) -> dict[str, Any]:
     return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 
-def _verify(path: Path) -> None:
-    """Raise CheckpointError unless every file is as the manifest says."""
+def _put_in_place(temporary: Path, final: Path, step: int) -> None:
+    """There is no moment without a whole checkpoint of this step where there was one."""
     try:
-        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        files = dict(manifest["files"])
+        _read(final, step)
+        _remove(_aside(final))
+        os.rename(final, _aside(final))
+    except CheckpointError:
+        _remove(final)
+    os.rename(temporary, final)
+
+
+def _find(folder: Path, step: int) -> dict[str, bytes]:
+    """The files of a step's checkpoint; raises CheckpointError."""
+    path = folder / _name(step)
+    try:
+        return _read(path, step)
+    except CheckpointError:
+        # a save that was killed while it replaced the checkpoint
+        if not _aside(path).exists():
+            raise
+        return _read(_aside(path), step)
+
+
+def _read(path: Path, step: int) -> dict[str, bytes]:
+    """The files' content; raises CheckpointError unless every file is as the manifest says."""
+    try:
+        manifest = json.loads((path / MANIFEST).read_bytes())
+        described = dict(manifest["files"])
+        belongs = manifest["step"] == step
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"checkpoint {path.name} has no readable {MANIFEST}: {error}") from error
-    for name in (STATE, INFO):
-        if not (path / name).is_file() or _describe(path / name) != files.get(name):
-            raise CheckpointError(f"checkpoint {path.name} is damaged: {name} is not what its manifest says")
+    if not belongs:
+        raise CheckpointError(f"checkpoint {path.name} is damaged: its {MANIFEST} is of step {manifest['step']}")
+    return {name: _read_file(path, name, described.get(name)) for name in (STATE, INFO)}
+
+
+def _read_file(path: Path, name: str, described: Any) -> bytes:
+    try:
+        data = (path / name).read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"checkpoint {path.name} is damaged: {name}: {error.strerror}") from error
+    if _describe(data) != described:
+        raise CheckpointError(f"checkpoint {path.name} is damaged: {name} is not what its {MANIFEST} says")
+    return data
+
+
+def _remove_older(folder: Path, step: int, keep: int, best: int | None) -> None:
+    """What is older than the newest `keep` whole ones, and not the best."""
+    older = [one for one in reversed(steps(folder)) if one < step]
+    kept = 1
+    for one in older:
+        if kept < keep and is_whole(folder, one):
+            kept += 1
+        elif kept >= keep and one != best:
+            _remove(folder / _name(one))
+            _remove(_aside(folder / _name(one)))
+
+
+def _remove(path: Path) -> None:
+    """A kill in between leaves nothing that looks like a damaged checkpoint."""
+    if path.exists():
+        leftover = path.with_name(f".tmp-{path.name}-{os.getpid()}")
+        path.rename(leftover)
+        shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _remove_leftovers(folder: Path) -> None:

@@ -82,7 +82,7 @@ class TrainingConfig:
     checkpoint_every_minutes: float = 10.0
     """Save after this many minutes too."""
     keep_checkpoints: int = 2
-    """Newest checkpoints that are kept."""
+    """Newest checkpoints that are kept, at least 2; the best one (see `best_step`) is kept besides."""
 
     def __post_init__(self) -> None:
         for name in ("epochs", "global_batch_size", "micro_batch_size", "checkpoint_every_steps"):
@@ -94,5 +94,6 @@ class TrainingConfig:
             "Choose sizes where it is.",
         )
         require(self.max_grad_norm >= 0.0, f"max_grad_norm is {self.max_grad_norm}", "Give 0 (off) or more.")
-        require(self.checkpoint_every_minutes > 0, "checkpoint_every_minutes must be above 0", "Give 10, say.")
+        minutes = self.checkpoint_every_minutes
+        require(minutes > 0, f"checkpoint_every_minutes is {minutes}", "Give a number above 0.")
         require(self.keep_checkpoints >= 2, f"keep_checkpoints is {self.keep_checkpoints}", "Give 2 or more.")

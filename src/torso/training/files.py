@@ -3,32 +3,76 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from torso.errors import StorageError
+
+
+@contextmanager
+def storing(path: Path) -> Iterator[None]:
+    """The system's refusal to write (a full disk, say) becomes a StorageError that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError.of(error, path) from error
 
 
 def write_synced(path: Path, data: bytes) -> None:
-    """Write and flush to the disk; not atomic by itself."""
-    with open(path, "wb") as file:
-        file.write(data)
-        file.flush()
+    """Write and flush to the disk; not atomic by itself. Raises OSError."""
+    with open(path, "wb", buffering=0) as file:
+        _write(file.fileno(), data)
         os.fsync(file.fileno())
 
 
+def append(path: Path, data: bytes) -> None:
+    """Add to a file of lines; a last line that a kill cut is ended first. Raises StorageError."""
+    with storing(path), open(path, "ab+", buffering=0) as file:
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
+            data = data if file.read(1) == b"\n" else b"\n" + data
+        _write(file.fileno(), data)
+
+
 def replace_atomically(path: Path, data: bytes) -> None:
-    """Replace the file's content in one step, durably."""
+    """Replace the file's content in one step, durably. Raises StorageError."""
     temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
-    try:
-        write_synced(temporary, data)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    sync_directory(path.parent)
+    with storing(path):
+        try:
+            write_synced(temporary, data)
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        sync_directory(path.parent)
+
+
+def make_directory(path: Path) -> None:
+    """Make it and what is missing above it, durably. Raises OSError."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    for folder in reversed(missing):
+        folder.mkdir(exist_ok=True)
+        sync_directory(folder.parent)
+
+
+def sync_file(path: Path) -> None:
+    """Make what was appended durable; a file that is not there needs nothing. Raises StorageError."""
+    if path.exists():
+        with storing(path):
+            sync_directory(path)
 
 
 def sync_directory(path: Path) -> None:
-    """Make renames and new names in the directory durable."""
+    """Make renames and new names in the directory durable. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    """All of it: a system may take less than it was given."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]

@@ -12,9 +12,10 @@ from torso import faults
 from torso.adapters.names import parameter_order
 from torso.errors import PeerError, StateLostError, TorsoError, TransportError
 from torso.parallel.group import Group
-from torso.records import EpochRecord, StepRecord
+from torso.records import EpochRecord, EvaluationRecord, StepRecord
 from torso.training import checkpoint as checkpoints
 from torso.training.agreement import Vote, on_leader, vote
+from torso.training.best import best_step
 from torso.training.body import Middle
 from torso.training.checkpoint import Checkpoint
 from torso.training.config import ScheduleConfig, TrainingConfig
@@ -128,12 +129,20 @@ class Trainer:
 
         def choose() -> dict[str, Any]:
             checkpoint = checkpoints.load_newest(self._run.checkpoints)
-            for warning in checkpoint.warnings if checkpoint else ():
-                self._listener.on_message(warning)
+            if checkpoint is not None and checkpoint.warnings:
+                self._warn(checkpoint)
             return {"step": checkpoint.step if checkpoint else None}
 
         step = on_leader(self._group, choose)["step"]
         return None if step is None else checkpoints.load(self._run.checkpoints, step)
+
+    def _warn(self, checkpoint: Checkpoint) -> None:
+        """Of damaged checkpoints, and what they cost."""
+        for warning in checkpoint.warnings:
+            self._listener.on_message(f"warning: {warning}")
+        logged = [record.step for record in self._log.read(StepRecord)]
+        lost = max([*logged, *checkpoints.steps(self._run.checkpoints)]) - checkpoint.step
+        self._listener.on_message(f"warning: {lost} step{'s' if lost != 1 else ''} will be replayed")
 
     def _roll_back(self, error: TorsoError) -> None:
         """Return to the newest checkpoint; the steps since are done again, with the same bits."""
@@ -218,15 +227,17 @@ class Trainer:
 
     def _save(self) -> None:
         """Fetch the body's state and write head, body and tail as one checkpoint, on the leader."""
-        # One rank looks for all: a rank that lags behind would see what the leader has written meanwhile.
-        if on_leader(self._group, lambda: {"saved": self._step in checkpoints.steps(self._run.checkpoints)})["saved"]:
+        # the leader looks: another rank would come late, and find what the leader is saving now
+        if on_leader(self._group, lambda: {"whole": checkpoints.is_whole(self._run.checkpoints, self._step)})["whole"]:
             return
         body = self._middle.state(self._step)
 
         def write() -> dict[str, Any]:
-            state = self._ends.part.state() | body
-            keep = self._training.keep_checkpoints
-            checkpoints.save(self._run.checkpoints, self._step, state, self._info, keep)
+            folder, state = self._run.checkpoints, self._ends.part.state() | body
+            self._log.sync()
+            saved = [*checkpoints.steps(folder), self._step]
+            best = best_step(self._log.read(EpochRecord, EvaluationRecord), saved)
+            checkpoints.save(folder, self._step, state, self._info, self._training.keep_checkpoints, best)
             return {}
 
         on_leader(self._group, write)

@@ -7,7 +7,6 @@ checkpoints/    one directory a checkpoint                  evaluation/     scor
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import secrets
@@ -16,9 +15,10 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from torso.errors import RunDirectoryError
+from torso.errors import RunDirectoryError, StorageError
 from torso.records import Record, parse_line, to_line
-from torso.training.files import replace_atomically
+from torso.training.files import append, make_directory, replace_atomically, sync_file
+from torso.training.lock import LOCK, held_error, holder, locked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,17 +46,24 @@ class RunDirectory:
         """A new run; raises RunDirectoryError when the directory holds anything already."""
         cls.check_unused(path)
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            make_directory(path)
+            # the first of two commands that make the run at once wins
+            os.close(os.open(path / LOCK, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
             replace_atomically(path / "config.toml", config_toml.encode())
             state = RunState(job=secrets.token_hex(16), epochs=epochs)
             replace_atomically(path / "run.json", json.dumps(asdict(state)).encode())
-        except OSError as error:
+        except FileExistsError:
+            raise RunDirectoryError(f"{path} is being made by another process", "Choose another --run-dir.") from None
+        except (OSError, StorageError) as error:
             raise RunDirectoryError(f"{path} cannot be made: {error}", "Choose another --run-dir.") from error
         return cls(path)
 
     @staticmethod
     def check_unused(path: Path) -> None:
         """Raise RunDirectoryError unless a run can be created here."""
+        who = holder(path)
+        if who is not None:
+            raise held_error(path, who)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             what = "already holds a run" if (path / "run.json").exists() else "is not empty"
             raise RunDirectoryError(f"{path} {what}", "Choose another --run-dir, or go on with `torso resume`.")
@@ -89,19 +96,14 @@ class RunDirectory:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Be the run's one writer; raises RunDirectoryError naming who is. A killed holder does not block."""
-        with open(self.path / "lock", "a+", encoding="utf-8") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                file.seek(0)
-                holder = file.read().strip() or "another process"
-                raise RunDirectoryError(
-                    f"{self.path} is being written by {holder}", "Wait for it, or stop it first."
-                ) from None
-            file.truncate(0)
-            file.write(f"process {os.getpid()}")
-            file.flush()
+        """Be the run's one writer; raises RunDirectoryError naming who is. A killed holder does not block.
+
+        What it was just writing goes; a report is written without the lock.
+        """
+        with locked(self.path):
+            for leftover in [*self.path.glob(".*.tmp-*"), *self.path.glob("evaluation/*/.*.tmp-*")]:
+                if not leftover.name.startswith(".report"):
+                    leftover.unlink(missing_ok=True)
             yield
 
 
@@ -113,16 +115,21 @@ class MetricsLog:
 
     def append(self, record: Record) -> None:
         """One line, handed to the system at once."""
-        with open(self._path, "a", encoding="utf-8") as file:
-            file.write(to_line(record))
+        append(self._path, to_line(record).encode())
 
-    def read(self) -> list[Record]:
-        """All whole lines; a line cut by a kill is left out."""
+    def sync(self) -> None:
+        """Make it durable: a checkpoint must not outlive the lines of its steps."""
+        sync_file(self._path)
+
+    def read(self, *kinds: type[Record]) -> list[Record]:
+        """All whole lines, or those of some kinds; a line cut by a kill is left out."""
+        starts = tuple(f'{{"kind": "{kind.kind}"' for kind in kinds)
         records: list[Record] = []
-        lines = self._path.read_text(encoding="utf-8").splitlines() if self._path.exists() else []
-        for line in lines:
+        text = self._path.read_text(encoding="utf-8", errors="replace") if self._path.exists() else ""
+        for line in text.splitlines():
             try:
-                records.append(parse_line(line))
+                if not kinds or line.startswith(starts):
+                    records.append(parse_line(line))
             except ValueError:
                 continue
         return records

@@ -23,7 +23,7 @@ def environment(stop: StopRequest) -> None:
 
 def refuse(stop: StopRequest) -> None:
     """Rank 1 finds the request wrong; the other follows."""
-    print("started", RANK, flush=True)
+    os.write(1, f"started {RANK}\n".encode())  # in one piece: the ranks share the pipe
     if RANK == 1:
         raise ConfigError("rank one does not like it", "Ask otherwise.")
     raise PeerError("another rank gave up")
@@ -31,13 +31,13 @@ def refuse(stop: StopRequest) -> None:
 
 def bug(stop: StopRequest) -> None:
     """A fault in the program itself."""
-    print("started", RANK, flush=True)
+    os.write(1, f"started {RANK}\n".encode())  # in one piece: the ranks share the pipe
     raise KeyError("missing")
 
 
 def die(stop: StopRequest) -> None:
     """Rank 1 dies each time."""
-    print("started", RANK, flush=True)
+    os.write(1, f"started {RANK}\n".encode())  # in one piece: the ranks share the pipe
     if RANK == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(60)

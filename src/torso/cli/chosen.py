@@ -1,0 +1,40 @@
+"""Which of a run's checkpoints a command works on: `last`, `best`, or a step."""
+
+from __future__ import annotations
+
+import sys
+
+from torso.errors import RunDirectoryError
+from torso.records import EpochRecord, EvaluationRecord
+from torso.training import checkpoint as checkpoints
+from torso.training.best import best_step
+from torso.training.checkpoint import Checkpoint
+from torso.training.run_directory import MetricsLog, RunDirectory
+
+
+def chosen(run: RunDirectory, which: str = "last") -> Checkpoint:
+    """The checkpoint; damaged ones that are passed over are named on stderr. Raises RunDirectoryError."""
+    if not checkpoints.steps(run.checkpoints):
+        raise RunDirectoryError(f"{run.path} has no checkpoint yet", "Train it first.")
+    if which != "last":
+        return checkpoints.load(run.checkpoints, _step(run, which))
+    checkpoint = checkpoints.load_newest(run.checkpoints)
+    assert checkpoint is not None
+    for warning in checkpoint.warnings:
+        print(f"torso: warning: {warning}", file=sys.stderr)
+    return checkpoint
+
+
+def _step(run: RunDirectory, which: str) -> int:
+    saved = checkpoints.steps(run.checkpoints)
+    if which == "best":
+        best = best_step(MetricsLog(run.path).read(EpochRecord, EvaluationRecord), saved)
+        if best is None:
+            raise RunDirectoryError(
+                f"nothing is known yet of the checkpoints of {run.path}", "Train an epoch, or evaluate on dev."
+            )
+        return best
+    if not which.isdigit() or int(which) not in saved:
+        there = ", ".join(map(str, saved))
+        raise RunDirectoryError(f"{run.path} has no checkpoint {which!r}", f"Give last, best, or one of {there}.")
+    return int(which)
