@@ -136,3 +136,18 @@ def test_a_command_killed_while_it_writes_a_checkpoint_leaves_a_run_that_resumes
         torso("resume", run, "--clients", "1")
     assert not any(map(is_running, ranks))
     assert digest(run) == whole
+
+
+def test_a_server_that_makes_progress_between_kills_outlives_any_number_of_them(
+    tiny_model: Path, settings: Words, whole: str, tmp_path: Path
+) -> None:
+    """More kills than a group is started again without progress."""
+    port, run, log, folder = free_ports(1), tmp_path / "run", tmp_path / "client.log", tmp_path / "faults"
+    faults.write_plan(folder, [f"kill worker-0 forward.before@{step}" for step in range(1, 13)])
+    every_step = ("--checkpoint-every-steps", "1")
+    with serving(tiny_model, port, tmp_path / "server.log", workers=1, plan=folder):
+        words = split(run, f"http://127.0.0.1:{port}")
+        with background(log, "train", *settings, *words, *every_step, plan=folder) as client:
+            to_the_end(client, log)
+    assert len(faults.hits(folder)) == 12
+    assert digest(run) == whole

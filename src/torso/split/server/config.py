@@ -40,6 +40,8 @@ class ServerSettings:
     """Largest request."""
     max_tokens: int = 1 << 17
     """Most tokens (with padding) of one micro-batch."""
+    progress_file: str = ""
+    """Touched after each committed step, so that the launcher sees progress between two failures."""
     group_timeout_s: float = 60.0
     """A collective that takes longer has failed."""
 

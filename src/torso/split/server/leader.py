@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Protocol
 
 from torso import faults
@@ -91,6 +92,8 @@ class Leader:
             answers = self._all("commit", {"job": job, "step": step, "request": request.model_dump()})
         if len({answer["fingerprint"] for answer in answers}) != 1:
             raise StateLostError(f"the workers differ after step {step}", code="fingerprint_mismatch")
+        if self._worker.settings.progress_file:
+            Path(self._worker.settings.progress_file).touch()
         return CommitAnswer(
             incarnation=self._worker.incarnation,
             step=step,
