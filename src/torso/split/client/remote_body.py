@@ -12,11 +12,11 @@ from typing import Any
 from torch import Tensor
 
 from torso import faults
-from torso.errors import ServerError, StateLostError, TransportError
+from torso.errors import ServerError
 from torso.parallel.group import Group
 from torso.split.client.job import JobSpec
 from torso.split.client.router import Router
-from torso.split.client.servers import find
+from torso.split.client.servers import open_job
 from torso.split.client.transport import Answer, Transport, persist
 from torso.split.protocol.messages import (
     Acknowledgement,
@@ -27,7 +27,6 @@ from torso.split.protocol.messages import (
     ForwardAnswer,
     ForwardRequest,
     Message,
-    OpenAnswer,
     PrepareAnswer,
     PrepareRequest,
     StateAnswer,
@@ -82,7 +81,8 @@ class RemoteBody:
         """See Middle: seed the job on a server from the checkpoint, under a new generation."""
 
         def work() -> dict[str, Any]:
-            return persist(lambda: self._open_anew(checkpoint), self._patience_s, self._on_message)
+            generation, session = self._raise_generation(), secrets.token_hex(8)
+            return persist(lambda: self._open_once(checkpoint, generation, session), self._patience_s, self._on_message)
 
         with faults.around("client", self._group.rank, "open", checkpoint.step if checkpoint else 0):
             self._session = _Session(**on_leader(self._group, work))
@@ -149,21 +149,12 @@ class RemoteBody:
                 self._transport.call("DELETE", url, Acknowledgement)
         self._transport.close()
 
-    def _open_anew(self, checkpoint: Checkpoint | None) -> dict[str, Any]:
-        """Under a new generation; a worker lost while it is being seeded is waited for like one that is not there."""
-        generation, session = self._raise_generation(), secrets.token_hex(8)
-        try:
-            return persist(lambda: self._open_once(checkpoint, generation, session), self._patience_s, self._on_message)
-        except StateLostError as error:
-            raise TransportError(error.message, error.remedy, error.code) from error
-
     def _open_once(self, checkpoint: Checkpoint | None, generation: int, session: str) -> dict[str, Any]:
-        workers = find(self._transport, self._servers, self._spec)
         step = checkpoint.step if checkpoint else 0
         state = checkpoint.select(checkpoint.names(self._spec.cuts.body)) if checkpoint else {}
         expected = fingerprint(state, step) if checkpoint else None
         request = self._spec.open_request(self._job, generation, session, step, state, expected)
-        answer = self._transport.call("POST", f"{workers[0]}/v1/jobs", OpenAnswer, request)
+        workers, answer = open_job(self._transport, self._servers, self._spec, request)
         self._fingerprint = answer.fingerprint
         return {"generation": generation, "session": session, "workers": workers}
 

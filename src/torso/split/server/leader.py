@@ -6,6 +6,7 @@ order on two workers. Only `prepare` needs a collective; before anyone enters it
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from torso import faults
-from torso.errors import RefusedError, StateLostError
+from torso.errors import RefusedError, ServerError, StateLostError
 from torso.split.protocol.codec import decode
 from torso.split.protocol.messages import (
     Acknowledgement,
@@ -119,9 +120,14 @@ class Leader:
 
     def _seed(self, request: OpenRequest, body: bytes, content_type: str) -> None:
         """Every worker builds the job beside the present one; when all could, all change over."""
-        staged = self._all("stage", {"content_type": content_type, "step": request.step}, body)
-        if len({answer["fingerprint"] for answer in staged}) != 1:
-            raise StateLostError("the workers were not seeded alike", code="fingerprint_mismatch")
+        try:
+            staged = self._all("stage", {"content_type": content_type, "step": request.step}, body)
+            if len({answer["fingerprint"] for answer in staged}) != 1:
+                raise StateLostError("the workers were not seeded alike", code="fingerprint_mismatch")
+        except ServerError:
+            with contextlib.suppress(ServerError):
+                self._all("unstage", {"job": request.job})
+            raise
         self._all("activate", {"job": request.job, "step": request.step})
 
     def _is_repeated(self, request: OpenRequest) -> bool:
