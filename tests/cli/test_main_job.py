@@ -2,74 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.cli.jobs import REST, SETTINGS, background, digest, is_running, ranks_of, serving, steps, torso, wait_for
 from tests.split.harness import free_ports
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-
-SETTINGS = ("--adapter", "dora", "--lora-rank", "2", "--global-batch-size", "4", "--micro-batch-size", "2")
-REST = ("--evaluate", "none", "--checkpoint-every-steps", "5", "--threads", "1")
-# A proxy that nobody answers at must not matter, nor a number of threads that somebody exported.
-ENVIRONMENT = os.environ | {
-    "http_proxy": "http://127.0.0.1:9",
-    "HTTP_PROXY": "http://127.0.0.1:9",
-    "OMP_NUM_THREADS": "2",
-}
-
-
-def command(*words: str | Path) -> list[str]:
-    return [sys.executable, "-m", "torso", *map(str, words)]
-
-
-def torso(*words: str | Path) -> str:
-    """Runs a command to its good end; returns what it printed."""
-    done = subprocess.run(command(*words), env=ENVIRONMENT, check=False, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def digest(run: Path) -> str:
-    return str(json.loads(torso("digest", run, "--json"))["digest"])
-
-
-@contextlib.contextmanager
-def background(log: Path, *words: str | Path) -> Iterator[subprocess.Popen[bytes]]:
-    with open(log, "ab") as file:
-        process = subprocess.Popen(command(*words), stdout=file, stderr=file, env=ENVIRONMENT)
-    try:
-        yield process
-    finally:
-        process.terminate()
-        process.wait(90)
-
-
-def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert process.poll() is None, log.read_text()
-        assert time.monotonic() < deadline, log.read_text()
-        time.sleep(0.02)
-
-
-def steps(run: Path) -> int:
-    log = run / "metrics.jsonl"
-    return log.read_text().count('"step"') if log.exists() else 0
-
-
-def ranks_of(process: subprocess.Popen[bytes]) -> list[int]:
-    """The processes that a command has started."""
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
-    return [int(pid) for pid in children.split()]
 
 
 @pytest.fixture(scope="module")
@@ -89,8 +33,7 @@ def whole(settings: tuple[str | Path, ...], tmp_path_factory: pytest.TempPathFac
 def server(tiny_model: Path, tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[bytes], Path]]:
     """Two workers as `torso serve` starts them."""
     port, log = free_ports(2), tmp_path / "server.log"
-    with background(log, "serve", "--model", tiny_model, "--workers", "2", "--port", str(port)) as process:
-        wait_for(lambda: "ready:" in log.read_text(), process, log)
+    with serving(tiny_model, port, log) as process:
         yield f"http://127.0.0.1:{port}", process, log
     assert process.returncode == 0
     assert "Traceback" not in log.read_text()
@@ -135,7 +78,12 @@ def test_a_killed_command_leaves_no_rank_and_its_run_resumes(
     split = ("--strategy", "split", "--server", url, "--clients", "2", "--epochs", "2", "--run-dir", run)
     with background(log, "train", *settings, *split) as client:
         wait_for(lambda: steps(run) >= 3, client, log)
+        ranks = ranks_of(client)
         client.kill()
+        deadline = time.monotonic() + 10
+        while any(map(is_running, ranks)) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert not any(map(is_running, ranks))
     torso("resume", run)
     assert digest(run) == whole
 

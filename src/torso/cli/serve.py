@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import secrets
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Literal
 
 from torso.cli.parsing import parse
 from torso.errors import ConfigError
+from torso.parallel.launch import REFILL_AFTER_S
 from torso.split.server.config import ServerSettings
 
 
@@ -61,13 +64,27 @@ def main(arguments: Sequence[str]) -> int:
     check_free(settings.host, settings.port, settings.workers)
     with tempfile.TemporaryDirectory(prefix="torso-serve-") as folder:
         path = Path(folder) / "settings.json"
+        progress = Path(folder) / "progress"
+        settings = dataclasses.replace(settings, progress_file=str(progress))
         settings.write(path)
         threading.Thread(target=watch, args=(settings,), daemon=True).start()
         try:
-            launch("torso.split.server.rank", [str(path)], num_ranks=settings.workers, threads=settings.threads)
+            launch(
+                "torso.split.server.rank",
+                [str(path)],
+                num_ranks=settings.workers,
+                threads=settings.threads,
+                progress=lambda: _progress(progress),
+            )
         except KeyboardInterrupt:
             print("torso: the body server has stopped", file=sys.stderr)
     return 0
+
+
+def _progress(file: Path) -> tuple[int, int]:
+    """Changes when a step was committed, and with time: failures that are far apart are no crash loop."""
+    committed = file.stat().st_mtime_ns if file.exists() else 0
+    return committed, int(time.monotonic() / REFILL_AFTER_S)
 
 
 def _settings(options: ServeArguments) -> ServerSettings:

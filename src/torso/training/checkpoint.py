@@ -20,6 +20,7 @@ from typing import Any
 import safetensors.torch
 from torch import Tensor
 
+from torso import faults
 from torso.errors import CheckpointError
 from torso.training.files import make_directory, sync_directory, write_synced
 from torso.training.part import MOMENTS, fingerprint
@@ -75,14 +76,17 @@ def save(
         _remove_leftovers(folder)
         temporary.mkdir()
         _write_files(temporary, step, state, info)
+        faults.reach("client", 0, "checkpoint.manifest", step)
         _put_in_place(temporary, final, step)
         sync_directory(folder)
+        faults.reach("client", 0, "checkpoint.renamed", step)
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
         raise _not_written(folder, step, error) from error
     _read(final, step)
     _remove(_aside(final))
     _remove_older(folder, step, keep, best)
+    faults.reach("client", 0, "checkpoint.pruned", step)
     return final
 
 
@@ -148,6 +152,7 @@ def _write_files(path: Path, step: int, state: Mapping[str, Tensor], info: Mappi
     }
     for name, data in files.items():
         write_synced(path / name, data)
+        faults.reach("client", 0, f"checkpoint.{Path(name).stem}", step)
     manifest = {name: _describe(data) for name, data in files.items()}
     write_synced(path / MANIFEST, json.dumps({"step": step, "files": manifest}, indent=1).encode())
     sync_directory(path)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from torso import faults
 from torso.adapters.names import parameter_order
 from torso.errors import PeerError, StateLostError, TorsoError, TransportError
 from torso.parallel.group import Group
@@ -100,23 +101,18 @@ class Trainer:
 
     def run(self, last_step: int) -> Outcome:
         """Train up to and including `last_step`; stops early, with a checkpoint, when asked to."""
-        self._start()
-        while self._step < last_step:
+        self._restore()
+        stop = False
+        while self._step < last_step and not stop:
             try:
+                if self._step == 0:
+                    self._save()
                 stop = self._one_step(last_step)
             except (StateLostError, TransportError) as error:
                 self._roll_back(error)
-                continue
-            if stop:
-                self._save()
-                return Outcome(self._step, finished=self._step >= last_step)
-        return Outcome(self._step, finished=True)
-
-    def _start(self) -> None:
-        """Stand where the newest checkpoint stands, on all parties; save step 0 of a new run."""
-        self._restore()
-        if self._step == 0:
-            self._save()
+        if stop:
+            self._save_to_stop()
+        return Outcome(self._step, finished=self._step >= last_step)
 
     def _restore(self) -> None:
         checkpoint = self._newest()
@@ -172,6 +168,7 @@ class Trainer:
         update, norm = self._update(number, totals, norms, self._middle.prepare(number, num))
         self._middle.commit(number, update)
         self._ends.part.apply(update)
+        faults.reach("client", self._group.rank, "update.after", number)
         self._step, self._roll_backs_here = number, 0
         self._record(step, totals, update, norm, last_step)
         if self._save_is_due(number, last_step):
@@ -245,3 +242,14 @@ class Trainer:
 
         on_leader(self._group, write)
         self._saved_at = time.monotonic()
+
+    def _save_to_stop(self) -> None:
+        """A server that is lost just now is not waited for: the last checkpoint stands, and `resume` replays."""
+        try:
+            self._save()
+        except (StateLostError, TransportError) as error:
+            lost_at = self._step
+            self._step = on_leader(self._group, lambda: {"step": checkpoints.steps(self._run.checkpoints)[-1]})["step"]
+            if self._group.rank == 0:
+                text = f"step {lost_at} could not be saved ({error}); the last checkpoint is of step {self._step}"
+                self._listener.on_message(text)

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
+from torso import faults
 from torso.errors import ServerError
 from torso.parallel.group import Group
 from torso.split.client.job import JobSpec
@@ -83,7 +84,8 @@ class RemoteBody:
             generation, session = self._raise_generation(), secrets.token_hex(8)
             return persist(lambda: self._open_once(checkpoint, generation, session), self._patience_s, self._on_message)
 
-        self._session = _Session(**on_leader(self._group, work))
+        with faults.around("client", self._group.rank, "open", checkpoint.step if checkpoint else 0):
+            self._session = _Session(**on_leader(self._group, work))
         self._router = Router(self._session.workers, self._group.rank)
         self._served_by.clear()
 
@@ -103,7 +105,8 @@ class RemoteBody:
             answer = self._lead("POST", f"steps/{step}/prepare", PrepareAnswer, message)
             return {"squared": answer.squared_norms, "finite": answer.finite}
 
-        return Norms(**on_leader(self._group, work))
+        with faults.around("client", self._group.rank, "prepare", step):
+            return Norms(**on_leader(self._group, work))
 
     def commit(self, step: int, update: Update) -> None:
         """See Middle."""
@@ -114,7 +117,8 @@ class RemoteBody:
             self._fingerprint, self._server_memory = answer.fingerprint, answer.memory_bytes
             return {}
 
-        on_leader(self._group, work)
+        with faults.around("client", self._group.rank, "commit", step):
+            on_leader(self._group, work)
         self._served_by.clear()
 
     def state(self, step: int) -> dict[str, Tensor]:
@@ -126,7 +130,8 @@ class RemoteBody:
             fetched.update(self._lead("GET", query, StateAnswer).state)
             return {}
 
-        on_leader(self._group, work)
+        with faults.around("client", self._group.rank, "state", step):
+            on_leader(self._group, work)
         return fetched
 
     def traffic(self) -> Traffic:
@@ -158,7 +163,8 @@ class RemoteBody:
         url = self._router.take()
         self._served_by[step, index] = url
         try:
-            return self._ask(f"{url}/{self._path(step, index)}/forward", ForwardAnswer, message).activations
+            with faults.around("client", self._group.rank, "forward", step):
+                return self._ask(f"{url}/{self._path(step, index)}/forward", ForwardAnswer, message).activations
         finally:
             self._router.give_back(url)
 
@@ -166,7 +172,8 @@ class RemoteBody:
         message = BackwardRequest(**self._identity(), activation_grad=gradient)
         url = self._router.take(self._served_by[step, index])
         try:
-            return self._ask(f"{url}/{self._path(step, index)}/backward", BackwardAnswer, message).activation_grad
+            with faults.around("client", self._group.rank, "backward", step):
+                return self._ask(f"{url}/{self._path(step, index)}/backward", BackwardAnswer, message).activation_grad
         finally:
             self._router.give_back(url)
 

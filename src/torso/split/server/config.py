@@ -41,6 +41,8 @@ class ServerSettings:
     """Largest request."""
     max_tokens: int = 1 << 17
     """Most tokens (with padding) of one micro-batch."""
+    progress_file: str = ""
+    """Touched after each committed step, so that the launcher sees progress between two failures."""
     max_micro_batches: int = 1024
     """Most micro-batches of one step of a job: each of them holds memory until the commit."""
     max_decodings: int = 64

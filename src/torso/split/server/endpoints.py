@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from torso import faults
 from torso.errors import RefusedError
 from torso.split.protocol.codec import decode
 from torso.split.protocol.messages import (
@@ -40,16 +41,18 @@ class Endpoints:
         held = self._worker.job(job, request)
         _check_limit("micro-batches of a step", index + 1, self._worker.settings.max_micro_batches)
         x = self._checked(held, request.activations, request.lengths)
-        return ForwardAnswer(incarnation=self._worker.incarnation, activations=held.forward(step, index, x))
+        with faults.around("worker", self._worker.group.rank, "forward", step):
+            output = held.forward(step, index, x)
+        return ForwardAnswer(incarnation=self._worker.incarnation, activations=output)
 
     def backward(self, body: bytes, kind: str, job: str, step: int, index: int) -> BackwardAnswer:
         """Its gradient back through the body."""
         request = decode(BackwardRequest, body, kind)
         held = self._worker.job(job, request)
         gradient = self._checked(held, request.activation_grad, None)
-        return BackwardAnswer(
-            incarnation=self._worker.incarnation, activation_grad=held.backward(step, index, gradient)
-        )
+        with faults.around("worker", self._worker.group.rank, "backward", step):
+            output = held.backward(step, index, gradient)
+        return BackwardAnswer(incarnation=self._worker.incarnation, activation_grad=output)
 
     def infer(self, body: bytes, kind: str, job: str) -> InferenceAnswer:
         """Through the body, nothing kept."""

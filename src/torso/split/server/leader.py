@@ -10,8 +10,10 @@ import contextlib
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Protocol
 
+from torso import faults
 from torso.errors import RefusedError, ServerError, StateLostError
 from torso.split.protocol.codec import decode
 from torso.split.protocol.messages import (
@@ -58,15 +60,8 @@ class Leader:
         with self._order:
             if self._is_repeated(request):
                 return self._open_answer(request.job, seeded=False)
-            try:
-                staged = self._all("stage", {"content_type": content_type}, body)
-                if len({answer["fingerprint"] for answer in staged}) != 1:
-                    raise StateLostError("the workers were not seeded alike", code="fingerprint_mismatch")
-            except ServerError:
-                with contextlib.suppress(ServerError):
-                    self._all("unstage", {"job": request.job})
-                raise
-            self._all("activate", {"job": request.job})
+            with faults.around("worker", self._worker.group.rank, "open", request.step):
+                self._seed(request, body, content_type)
             return self._open_answer(request.job, seeded=True)
 
     def prepare(self, job: str, step: int, request: PrepareRequest) -> PrepareAnswer:
@@ -98,6 +93,8 @@ class Leader:
             answers = self._all("commit", {"job": job, "step": step, "request": request.model_dump()})
         if len({answer["fingerprint"] for answer in answers}) != 1:
             raise StateLostError(f"the workers differ after step {step}", code="fingerprint_mismatch")
+        if self._worker.settings.progress_file:
+            Path(self._worker.settings.progress_file).touch()
         return CommitAnswer(
             incarnation=self._worker.incarnation,
             step=step,
@@ -107,7 +104,8 @@ class Leader:
 
     def state(self, job: str, step: int, identity: Identified) -> StateAnswer:
         """The body's state at `step`."""
-        at, fingerprint, state = self._worker.job(job, identity).state(step)
+        with faults.around("worker", self._worker.group.rank, "state", step):
+            at, fingerprint, state = self._worker.job(job, identity).state(step)
         return StateAnswer(incarnation=self._worker.incarnation, step=at, fingerprint=fingerprint, state=state)
 
     def delete(self, job: str, identity: Identified) -> Acknowledgement:
@@ -119,6 +117,18 @@ class Leader:
                 return Acknowledgement(incarnation=self._worker.incarnation)
             self._all("delete", {"job": job})
         return Acknowledgement(incarnation=self._worker.incarnation)
+
+    def _seed(self, request: OpenRequest, body: bytes, content_type: str) -> None:
+        """Every worker builds the job beside the present one; when all could, all change over."""
+        try:
+            staged = self._all("stage", {"content_type": content_type, "step": request.step}, body)
+            if len({answer["fingerprint"] for answer in staged}) != 1:
+                raise StateLostError("the workers were not seeded alike", code="fingerprint_mismatch")
+        except ServerError:
+            with contextlib.suppress(ServerError):
+                self._all("unstage", {"job": request.job})
+            raise
+        self._all("activate", {"job": request.job, "step": request.step})
 
     def _is_repeated(self, request: OpenRequest) -> bool:
         """Whether this very session stands already; raises RefusedError for a stale or a copied run."""

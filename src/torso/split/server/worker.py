@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 import torso
+from torso import faults
 from torso.errors import GroupError, RefusedError, StateLostError
 from torso.model.blocks import ATTENTION
 from torso.model.config import Cuts
@@ -126,7 +127,8 @@ class Worker:
         }
         if operation not in operations:
             raise RefusedError(f"no operation is called {operation!r}", "", "not_found")
-        return operations[operation](parameters, body)
+        with faults.around("worker", self.group.rank, operation, parameters.get("step")):
+            return operations[operation](parameters, body)
 
     def _stage(self, parameters: dict[str, Any], body: bytes) -> dict[str, Any]:
         """Build the job beside the present one, which stays until `activate`."""
