@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -17,7 +18,7 @@ from torso.config import RunConfig
 from torso.errors import ConfigError
 from torso.evaluation.evaluate import decode_groups, measure_perplexity, save, score
 from torso.evaluation.model import CachedModel, LocalMiddle
-from torso.records import EvaluationRecord
+from torso.records import EvaluationRecord, finite
 from torso.split.client.remote_inference import RemoteInference
 from torso.split.client.servers import check_before_start
 from torso.training.checkpoint import Checkpoint
@@ -46,8 +47,6 @@ class EvaluateArguments:
 
 def main(arguments: Sequence[str]) -> int:
     """Evaluate and print the scores."""
-    import dataclasses
-
     options = parse(EvaluateArguments, "evaluate", arguments)
     run = RunDirectory(options.run_dir)
     config = RunConfig.from_toml(run.path / "config.toml")
@@ -59,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
         checkpoint = None if options.base else chosen(run, options.checkpoint)
         record = evaluate_run(run, config, options.subset, checkpoint, options.max_groups)
     if options.json:
-        print(json.dumps({"step": record.step, "perplexity": record.perplexity, "scores": record.scores}))
+        print(json.dumps(finite(dataclasses.asdict(record)), allow_nan=False))
     return 0
 
 
@@ -115,5 +114,6 @@ def opened_model(assembly: Assembly, checkpoint: Checkpoint | None) -> Iterator[
 def describe(record: EvaluationRecord) -> str:
     """One line for people."""
     what = "adapted, " if record.adapted else "without adapter, "
+    what += "first inputs only, " if record.partial else ""
     scores = "  ".join(f"{name} {value:.4f}" for name, value in record.scores.items())
     return f"{record.subset} ({what}step {record.step}): perplexity {record.perplexity:.3f}  {scores}".rstrip()

@@ -87,7 +87,7 @@ def _settings(options: ServeArguments) -> ServerSettings:
         port=options.port,
         workers=options.workers,
         devices=tuple(str(choose_device(name, rank)) for rank, name in enumerate(names)),
-        threads=options.threads or 1,
+        threads=1 if options.threads is None else options.threads,
         job_timeout_s=options.job_timeout_s,
         max_body_bytes=options.max_body_bytes,
         group_timeout_s=options.group_timeout_s,
@@ -127,4 +127,5 @@ def _announce(settings: ServerSettings) -> None:
             pass
         time.sleep(0.1)
     layers = f"blocks {settings.head_cut} to {settings.tail_cut - 1} of {settings.model}"
-    print(f"ready: {layers}, {settings.workers} workers at {' '.join(urls)} (process {os.getpid()})", flush=True)
+    workers = f"{len(urls)} worker{'' if len(urls) == 1 else 's'}"
+    print(f"ready: {layers}, {workers} at {' '.join(urls)} (process {os.getpid()})", flush=True)

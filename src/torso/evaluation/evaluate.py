@@ -19,7 +19,7 @@ from torso.evaluation.decoding import MAX_NEW_TOKENS, greedy
 from torso.evaluation.meteor import hf_meteor
 from torso.evaluation.model import CachedModel
 from torso.evaluation.perplexity import Perplexity, perplexity
-from torso.records import EvaluationRecord
+from torso.records import EvaluationRecord, finite
 from torso.training.files import replace_atomically, storing
 
 OUTPUTS, PREDICTIONS, SCORES = "outputs.jsonl", "predictions.txt", "scores.json"
@@ -37,8 +37,10 @@ class Decoded:
 def measure_perplexity(
     model: CachedModel, tokenizer: Tokenizer, groups: Sequence[Group], max_tokens: int, batch_size: int = 32
 ) -> Perplexity:
-    """Over every reference of every group."""
+    """Over every reference of every group, but for over-long ones, which stderr is told of."""
     encoded = encode_split(groups, tokenizer, max_tokens)
+    if encoded.report.num_over_long:
+        print(f"perplexity: {encoded.report}", file=sys.stderr)
     return perplexity(model, evaluation_batches(encoded.examples, batch_size))
 
 
@@ -112,10 +114,12 @@ def save(folder: Path, record: EvaluationRecord, decoded: Sequence[Decoded]) -> 
         "step": record.step,
         "subset": record.subset,
         "adapted": record.adapted,
+        "partial": record.partial,
         "perplexity": record.perplexity,
         "scores": record.scores,
     }
-    replace_atomically(folder / SCORES, (json.dumps(document, indent=1) + "\n").encode())
+    text = json.dumps(finite(document), indent=1, allow_nan=False)
+    replace_atomically(folder / SCORES, f"{text}\n".encode())
 
 
 def _lines(texts: Sequence[str]) -> bytes:

@@ -187,7 +187,8 @@ def _read_evaluation(folder: Path) -> Evaluation | None:
             subset=str(fields["subset"]),
             adapted=bool(fields["adapted"]),
             perplexity=float(fields.get("perplexity") or math.nan),
-            scores={str(name): float(value) for name, value in dict(fields["scores"]).items()},
+            partial=bool(fields.get("partial", False)),
+            scores={str(name): math.nan if value is None else float(value) for name, value in dict(fields["scores"]).items()},
         )
     except (KeyError, TypeError, ValueError):
         return None
