@@ -70,10 +70,12 @@ def main(arguments: Sequence[str]) -> int:
 def _settings(options: ServeArguments) -> ServerSettings:
     from torso.cli.assembly import choose_device
     from torso.model.hub import open_source
+    from torso.model.names import expected_shapes, layer_of
 
     source = open_source(options.model, options.init, options.base_seed)
     head_cut, tail_cut = parse_layers(options.layers, source.config.n_layer)
-    source.tensor(f"h.{head_cut}.ln_1.bias")
+    body = range(head_cut, tail_cut)
+    source.check([name for name in expected_shapes(source.config) if layer_of(name) in body])
     names = options.device if options.device != ("auto",) else ("auto",) * options.workers
     return ServerSettings(
         model=options.model,

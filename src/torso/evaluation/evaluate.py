@@ -59,6 +59,17 @@ def decode_groups(
     return [Decoded(g.mr, text, g.references) for g, text in zip(groups, texts, strict=True)]
 
 
+def check_inputs(groups: Sequence[Group], tokenizer: Tokenizer, max_tokens: int) -> None:
+    """Raise DataError unless these groups can be decoded; texts without inputs are not decoded."""
+    if not is_plain_text(groups):
+        encode_prompts(groups, tokenizer, max_tokens, MAX_NEW_TOKENS)
+
+
+def is_plain_text(groups: Sequence[Group]) -> bool:
+    """Whether there is no input to decode from: such a set has a perplexity and no scores."""
+    return not any(group.prompt for group in groups)
+
+
 def clean(text: str) -> str:
     """One line: cut at a blank line, white space joined."""
     return " ".join(text.split("\n\n")[0].split())

@@ -45,6 +45,8 @@ def launch(
     """
     if num_ranks < 1 or threads < 1:
         raise ConfigError(f"cannot start {num_ranks} ranks of {threads} threads", "Give at least 1 rank and 1 thread.")
+    if under_torchrun():
+        raise ConfigError("this process is a rank of torchrun's", "Start `torso` itself: it starts its own ranks.")
     from torso.parallel.agent import Agent, worker_spec  # torch is imported only when ranks are started
 
     with tempfile.TemporaryDirectory(prefix="torso-launch-") as folder:
@@ -69,7 +71,7 @@ class LaunchError(TorsoError):
 
 
 def under_torchrun(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether this process is itself a rank that somebody's `torchrun` started."""
+    """Whether this process is a rank that somebody's `torchrun` started: each of them would start ranks again."""
     return "TORCHELASTIC_RUN_ID" in environment and OUTCOME not in environment
 
 
