@@ -106,8 +106,8 @@ class RunConfig:
     """Micro-batches that a client rank has in flight."""
     wire: Literal["safetensors", "json"] = "safetensors"
     """How tensors travel."""
-    read_timeout_s: float = 300.0
-    """A worker that answers nothing for this long is taken for hung."""
+    read_timeout_s: float = 120.0
+    """A worker that says nothing for this long is gone; one that computes says so every 10 seconds."""
     patience_s: float = 600.0
     """How long to wait for a lost server."""
 

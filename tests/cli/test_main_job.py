@@ -138,3 +138,19 @@ def test_a_killed_command_leaves_no_rank_and_its_run_resumes(
         client.kill()
     torso("resume", run)
     assert digest(run) == whole
+
+
+def test_a_worker_that_freezes_is_replaced(
+    settings: tuple[str | Path, ...], whole: str, tiny_model: Path, tmp_path: Path
+) -> None:
+    port, log, run, told = free_ports(2), tmp_path / "server.log", tmp_path / "run", tmp_path / "client.log"
+    serve = ("serve", "--model", tiny_model, "--workers", "2", "--port", str(port), "--group-timeout-s", "5")
+    split = ("--strategy", "split", "--server", f"http://127.0.0.1:{port}", "--epochs", "2", "--run-dir", run)
+    with background(log, *serve) as serving:
+        wait_for(lambda: "ready:" in log.read_text(), serving, log)
+        with background(told, "train", *settings, *split) as client:
+            wait_for(lambda: steps(run) >= 3, client, told)
+            os.kill(ranks_of(serving)[-1], signal.SIGSTOP)
+            assert client.wait(120) == 0, told.read_text()
+    assert "has said nothing for 5 s" in log.read_text()
+    assert digest(run) == whole

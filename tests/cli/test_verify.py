@@ -66,7 +66,7 @@ def test_missing_steps_and_other_shapes_are_infinitely_far(tmp_path: Path) -> No
 
 def test_an_unknown_promise_is_told_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "splitt"]) == 2
-    assert "Choose among split, resume" in capsys.readouterr().err
+    assert "Choose among split, resume, survive" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -80,3 +80,15 @@ def test_both_promises_hold_for_a_tiny_model(
     assert document["passed"]
     assert {row["promise"] for row in document["rows"]} == {"split", "resume"}
     assert all(row["equal"] and row["outcome"] == "equal bits" for row in document["rows"])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_run_survives_kills_on_both_sides(
+    tiny_model: Path, tiny_data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = ("--model", str(tiny_model), "--data", tiny_data, "--kills", "4", "--seed", "1")
+    assert main(["verify", "survive", *small, "--out", str(tmp_path / "verify"), "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert row["equal"]
+    assert "4 kills" in row["compared"]

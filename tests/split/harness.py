@@ -28,7 +28,7 @@ from torso.parallel.group import Group
 from torso.records import EpochRecord, StepRecord
 from torso.split.client.job import JobSpec
 from torso.split.client.remote_body import RemoteBody
-from torso.split.client.transport import connect
+from torso.split.client.transport import Transport, connect
 from torso.split.server.app import create_app
 from torso.split.server.config import ServerSettings
 from torso.split.server.leader import Leader, Member
@@ -96,18 +96,23 @@ class Servers:
     """A group of workers, each with its own HTTP server, in threads."""
 
     def __init__(self, model: Path | str, workers: int, **settings: Any) -> None:
+        port = settings.pop("port", 0) or free_ports(workers)
+        self._port = settings.pop("listen", port)
+        """Where worker 0 really listens, when something stands between it and the port that it tells clients."""
         self.settings = ServerSettings(
             model=str(model),
             instance="feedc0de",
             secret="s",
             head_cut=settings.pop("head_cut", CUTS.head_cut),
             tail_cut=settings.pop("tail_cut", CUTS.tail_cut),
-            port=free_ports(workers),
+            port=port,
             workers=workers,
             **settings,
         )
         self.url = f"http://127.0.0.1:{self.settings.port}"
         self.workers: list[Worker] = []
+        self.given_up: list[int] = []
+        """Workers that asked to be restarted; here nobody does it."""
         self._servers: list[uvicorn.Server] = []
         self._threads: list[threading.Thread] = []
 
@@ -117,7 +122,7 @@ class Servers:
         def make(rank: int) -> None:
             count = self.settings.workers
             group = Group.local(store, rank, count, 10.0) if count > 1 else Group.solo()
-            made[rank] = Worker(self.settings, group, on_broken_group=lambda: None)
+            made[rank] = Worker(self.settings, group, on_broken_group=lambda: self.given_up.append(rank))
 
         _in_threads(self.settings.workers, make)
         self.workers = [made[rank] for rank in range(self.settings.workers)]
@@ -133,10 +138,10 @@ class Servers:
 
     def _serve(self, worker: Worker, rank: int) -> None:
         members: list[Member] = [worker]
-        ports = range(self.settings.port + 1, self.settings.port + self.settings.workers)
+        ports = range(self._port + 1, self._port + self.settings.workers)
         members += [HttpMember(f"http://127.0.0.1:{port}", "s", 20.0) for port in ports]
         app = create_app(worker, Leader(worker, members) if rank == 0 else None)
-        config = uvicorn.Config(app, port=self.settings.port + rank, log_level="warning")
+        config = uvicorn.Config(app, port=self._port + rank, log_level="warning")
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()
@@ -194,6 +199,10 @@ class Recipe:
     clients: int = 1
     servers: tuple[str, ...] = ()
     wire: str = "safetensors"
+    read_timeout_s: float = 20.0
+    patience_s: float = 20.0
+    connect: Callable[..., Transport] | None = None
+    """Connections of its own kind."""
     training: TrainingConfig = TRAINING
     optimizer: OptimizerConfig = OPTIMIZER
 
@@ -249,10 +258,10 @@ class Recipe:
             job=run.state.job,
             spec=self.spec(),
             servers=self.servers,
-            transport=connect(self.servers, 20.0, self._media_type()),
+            transport=(self.connect or connect)(self.servers, self.read_timeout_s, self._media_type()),
             group=group,
             raise_generation=run.raise_generation,
-            patience_s=20.0,
+            patience_s=self.patience_s,
         )
 
     def _media_type(self) -> str:

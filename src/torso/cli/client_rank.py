@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from torso.training.loop import Listener, Outcome, Trainer
     from torso.training.run_directory import RunDirectory
 
+LONGEST_WAIT_S = 600.0
+"""A rank is waited for so much longer than a lost server, then it is frozen; one that died is noticed at once."""
+
 
 def train(run: RunDirectory, group: Group | None = None, stop: StopRequest | None = None) -> Outcome:
     """Train the run to its recorded target; raises Interrupted when a signal asked to stop."""
@@ -66,11 +69,15 @@ def _trainer(
 
 def main(path: str, stop: StopRequest) -> None:
     """A rank under the agent; raises GroupError where the group should be restarted."""
+    from torso.config import RunConfig
     from torso.parallel.group import Group
     from torso.training.run_directory import RunDirectory
 
-    group = Group.from_environment()
-    train(RunDirectory(Path(path)), group, stop)
+    run = RunDirectory(Path(path))
+    # The others wait in a collective while one waits for a lost server, or for a worker that computes.
+    timeout_s = RunConfig.from_toml(run.path / "config.toml").patience_s + LONGEST_WAIT_S
+    group = Group.from_environment(timeout_s)
+    train(run, group, stop)
     group.close()
 
 

@@ -112,7 +112,15 @@ def opened_model(assembly: Assembly, checkpoint: Checkpoint | None) -> Iterator[
     state = checkpoint.select(checkpoint.names(assembly.cuts.body)) if checkpoint else {}
     with closing(assembly.transport()) as transport:
         check_before_start(transport, assembly.config.server, assembly.job_spec)
-        with RemoteInference(assembly.job_spec, assembly.config.server, transport, step, state) as middle:
+        with RemoteInference(
+            assembly.job_spec,
+            assembly.config.server,
+            transport,
+            step,
+            state,
+            assembly.config.patience_s,
+            on_message=lambda text: print(f"torso: {text}", file=sys.stderr),
+        ) as middle:
             yield CachedModel(ends.head, middle, ends.tail, assembly.cuts, assembly.device)
 
 

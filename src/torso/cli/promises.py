@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import random
 import signal
 import subprocess
 import time
@@ -13,6 +15,7 @@ from pathlib import Path
 
 from torso.cli import processes
 from torso.cli.comparison import Comparison, compare
+from torso.cli.survival import Ordeal, training_seconds
 from torso.errors import TorsoError
 
 KINDS = ("lora", "dora")
@@ -45,6 +48,10 @@ class Bench:
     max_examples: int
     most: int
     """Up to this many clients and workers."""
+    kills: int
+    """Of survive: how many times something is killed."""
+    seed: int
+    """Of survive: which processes, and when."""
 
     @property
     def steps_per_epoch(self) -> int:
@@ -124,6 +131,30 @@ def _stopped_row(bench: Bench, kind: str, step: int, first: str, then: str) -> R
     return row("resume", what, compare(bench.whole(kind, 2), run), started)
 
 
+def survive(bench: Bench) -> Iterator[Row]:
+    """Processes on both sides killed by chance."""
+    started, run = time.monotonic(), bench.folder / f"survive-{bench.seed}"
+    url, serve = _serve_words(bench)
+    words = [*bench.words(run.name, "dora", 1), *_remote(url, 2), "--checkpoint-every-steps", "5"]
+    ordeal = Ordeal(run, serve, list(words), random.Random(bench.seed))
+    try:
+        while ordeal.killed.total() < bench.kills:
+            ordeal.kill()
+        ordeal.finish()
+    finally:
+        ordeal.close()
+    lost = (time.monotonic() - started - training_seconds(run)) / bench.kills
+    killed = ", ".join(f"{number} {name}" for name, number in sorted(ordeal.killed.items()))
+    what = f"dora, {bench.kills} kills ({killed}), {lost:.1f} s lost a kill"
+    found = row("survive", what, compare(bench.whole("dora", ordeal.epochs), run), started)
+    yield dataclasses.replace(found, details=found.details | {"seconds_lost_per_kill": round(lost, 2)})
+
+
+def _serve_words(bench: Bench) -> tuple[str, list[str]]:
+    port = processes.free_ports(2)
+    return f"http://127.0.0.1:{port}", processes.serve(bench.model, 2, port, "--init", bench.init)
+
+
 def _await_step(run: Path, step: int, process: subprocess.Popen[bytes], log: Path) -> None:
     metrics, deadline = run / "metrics.jsonl", time.monotonic() + STEP_WITHIN_S
     while not metrics.exists() or metrics.read_bytes().count(b'"kind": "step"') < step:
@@ -152,4 +183,4 @@ def row(promise: str, what: str, comparison: Comparison, started: float) -> Row:
     )
 
 
-PROMISES: dict[str, Callable[[Bench], Iterator[Row]]] = {"split": split, "resume": resume}
+PROMISES: dict[str, Callable[[Bench], Iterator[Row]]] = {"split": split, "resume": resume, "survive": survive}

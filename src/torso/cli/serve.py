@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,13 +42,18 @@ class ServeArguments:
     """A job not heard from for this long gives its memory back."""
     max_body_bytes: int = 1 << 30
     """Largest request."""
+    max_micro_batches: int = 1024
+    """Most micro-batches of one step of a job."""
     group_timeout_s: float = 60.0
-    """A collective among the workers that takes longer has failed."""
+    """A collective among the workers that takes longer has failed; a worker that is silent for so long is frozen."""
+    hang_timeout_s: float = 600.0
+    """A computation that takes longer hangs, and the workers are restarted; what only takes long goes on."""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Check, start the workers, say when they are ready, and wait."""
     options = parse(ServeArguments, "serve", arguments)
+    from torso.cli.watch import watch
     from torso.parallel.launch import launch
     from torso.parallel.ports import check_free
 
@@ -59,7 +62,7 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="torso-serve-") as folder:
         path = Path(folder) / "settings.json"
         settings.write(path)
-        threading.Thread(target=_announce, args=(settings,), daemon=True).start()
+        threading.Thread(target=watch, args=(settings,), daemon=True).start()
         try:
             launch("torso.split.server.rank", [str(path)], num_ranks=settings.workers, threads=settings.threads)
         except KeyboardInterrupt:
@@ -92,7 +95,9 @@ def _settings(options: ServeArguments) -> ServerSettings:
         threads=1 if options.threads is None else options.threads,
         job_timeout_s=options.job_timeout_s,
         max_body_bytes=options.max_body_bytes,
+        max_micro_batches=options.max_micro_batches,
         group_timeout_s=options.group_timeout_s,
+        hang_timeout_s=options.hang_timeout_s,
     )
 
 
@@ -110,24 +115,3 @@ def parse_layers(text: str | None, n_layer: int) -> tuple[int, int]:
     if cuts.head_cut < 1 or not cuts.body:
         raise ConfigError(f"layers is {text!r}", "A server lends at least one block, and never block 0.")
     return cuts.head_cut, cuts.tail_cut
-
-
-def _announce(settings: ServerSettings) -> None:
-    """Say once that all workers of this very launch answer; an older server at the port would not do."""
-    import httpx
-
-    host = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else settings.host
-    urls = [f"http://{host}:{settings.port + rank}" for rank in range(settings.workers)]
-    waiting = list(urls)
-    while waiting:
-        try:
-            answer = httpx.get(f"{waiting[0]}/readyz", timeout=5.0, trust_env=False)
-            if answer.json().get("instance") == settings.instance:
-                waiting.pop(0)
-                continue
-        except (httpx.HTTPError, ValueError):
-            pass
-        time.sleep(0.1)
-    layers = f"blocks {settings.head_cut} to {settings.tail_cut - 1} of {settings.model}"
-    workers = f"{len(urls)} worker{'' if len(urls) == 1 else 's'}"
-    print(f"ready: {layers}, {workers} at {' '.join(urls)} (process {os.getpid()})", flush=True)

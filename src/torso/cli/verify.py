@@ -1,4 +1,4 @@
-"""`torso verify [split] [resume]`: the promises, put to the test on this machine with real processes."""
+"""`torso verify [split] [resume] [survive]`: the promises, put to the test on this machine with real processes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class VerifyArguments:
     """Train small runs in different ways and compare their bits: split and whole, stopped and not."""
 
     promises: tyro.conf.Positional[tuple[str, ...]] = ()
-    """split, resume; default: both."""
+    """split, resume, survive; default: the first two."""
     model: str = "mini"
     """As for `torso train`."""
     init: str = "pretrained"
@@ -41,7 +41,11 @@ class VerifyArguments:
     max_examples: int = 48
     """Training examples of each run; a step takes eight."""
     most: int = 3
-    """Up to this many clients and workers."""
+    """Of split: up to this many clients and workers."""
+    kills: int = 10
+    """Of survive: how many times something is killed."""
+    seed: int = 0
+    """Of survive: which processes, and when."""
     out: Path | None = None
     """Folder to keep the runs in. Default: a temporary one."""
     json: bool = False
@@ -57,8 +61,8 @@ def main(arguments: Sequence[str]) -> int:
     unknown = [name for name in chosen if name not in PROMISES]
     if unknown:
         raise ConfigError(f"no promise is called {unknown[0]!r}", f"Choose among {', '.join(PROMISES)}.")
-    if options.most < 1 or options.max_examples < 1:
-        raise ConfigError("most and max_examples must be 1 or more", "Give larger numbers.")
+    if min(options.most, options.kills, options.max_examples) < 1:
+        raise ConfigError("most, kills and max_examples must be 1 or more", "Give larger numbers.")
     rows: list[Row] = []
     with ExitStack() as stack:
         folder = options.out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="torso-verify-")))

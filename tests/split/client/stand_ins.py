@@ -76,6 +76,32 @@ class LosesAnswers(Wiretap):
         return response
 
 
+class Killed(BaseException):
+    """The client is no more."""
+
+
+class Mortal(Wiretap):
+    """The client dies at its `life`-th request, before it was sent or after it was answered, and says no word more."""
+
+    def __init__(self, life: int, answered: bool) -> None:
+        super().__init__()
+        self._left, self._answered = life, answered
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """See class."""
+        with self._lock:
+            self._left -= 1
+            left = self._left
+        if request.method == "DELETE" and left <= 0:
+            raise httpx.ConnectError("a dead client gives nothing back", request=request)
+        if left < 0 or (left == 0 and not self._answered):
+            raise Killed
+        response = super().handle_request(request)
+        if left == 0:
+            raise Killed
+        return response
+
+
 def over(network: httpx.BaseTransport, media_type: str = "application/vnd.safetensors") -> Transport:
     """A transport over a stand-in."""
     return Transport(httpx.Client(transport=network, timeout=20.0, trust_env=False), media_type)

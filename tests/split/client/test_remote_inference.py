@@ -107,20 +107,28 @@ def test_a_decoding_cannot_grow_beyond_the_models_positions(remote: RemoteInfere
 
 
 CHUNK = torch.randn(2, 3, CONFIG.n_embd, generator=torch.Generator().manual_seed(2))
-WRONG: list[tuple[int, Tensor, list[int] | None]] = [(2, CHUNK, None), (3, CHUNK, [0, 2]), (3, CHUNK[:1], None)]
+WRONG: list[tuple[Tensor, list[int] | None]] = [(CHUNK, [0, 2]), (CHUNK[:1], None)]
 
 
-@pytest.mark.parametrize(("position", "chunk", "rows"), WRONG, ids=["position", "rows", "batch"])
+@pytest.mark.parametrize(("chunk", "rows"), WRONG, ids=["rows", "batch"])
 def test_a_chunk_that_does_not_fit_leaves_the_cache_as_it_was(
-    remote: RemoteInference, position: int, chunk: Tensor, rows: list[int] | None
+    remote: RemoteInference, chunk: Tensor, rows: list[int] | None
 ) -> None:
     right, wrong = remote.open(2), remote.open(2)
     for generation in (right, wrong):
         generation.forward(CHUNK, [3, 2])
-    wrong._position = position
     with pytest.raises(ServerError):
         wrong.forward(chunk, [3] * len(chunk), rows)
-    wrong._position = 3
+    assert torch.equal(wrong.forward(CHUNK, [3, 3]), right.forward(CHUNK, [3, 3]))
+    right.close()
+    wrong.close()
+
+
+def test_a_cache_that_stands_elsewhere_is_built_again(remote: RemoteInference) -> None:
+    right, wrong = remote.open(2), remote.open(2)
+    for generation in (right, wrong):
+        generation.forward(CHUNK, [3, 2])
+    wrong._position = 2
     assert torch.equal(wrong.forward(CHUNK, [3, 3]), right.forward(CHUNK, [3, 3]))
     right.close()
     wrong.close()

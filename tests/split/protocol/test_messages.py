@@ -31,6 +31,9 @@ TEXT_FIELDS = {
 }  # fmt: skip
 """Names, hashes and settings; none of them comes from a data set."""
 IDENTITY: dict[str, Any] = {"generation": 1, "session": "0123456789abcdef"}
+COMMIT: dict[str, Any] = IDENTITY | {
+    "divisor": 1.0, "clip_factor": 1.0, "learning_rate": 0.1, "skip": False, "fingerprint_before": "f",
+}  # fmt: skip
 
 
 def leaves(annotation: Any) -> set[Any]:
@@ -91,12 +94,17 @@ def test_a_step_has_a_sensible_number_of_micro_batches(num: Any) -> None:
         PrepareRequest(**IDENTITY, num_micro_batches=num)
 
 
-@pytest.mark.parametrize("divisor", [0.0, -1.0, float("nan")])
+@pytest.mark.parametrize("divisor", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_commit_never_divides_by_zero(divisor: float) -> None:
     with pytest.raises(ValidationError):
-        CommitRequest(
-            **IDENTITY, divisor=divisor, clip_factor=1.0, learning_rate=0.1, skip=False, fingerprint_before="f"
-        )
+        CommitRequest.model_validate(COMMIT | {"divisor": divisor})
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("name", ["clip_factor", "learning_rate"])
+def test_a_commit_cannot_make_everything_not_a_number(name: str, value: float) -> None:
+    with pytest.raises(ValidationError):
+        CommitRequest.model_validate(COMMIT | {name: value})
 
 
 def test_an_adapter_is_one_of_two_kinds() -> None:

@@ -7,6 +7,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from torso.errors import ConfigError
+from torso.split.protocol.problems import ANSWER_WITHIN_S
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,8 +22,8 @@ class SplitConfig:
     """Micro-batches that a client rank has in flight at once."""
     wire: Literal["safetensors", "json"] = "safetensors"
     """How tensors travel."""
-    read_timeout_s: float = 300.0
-    """A worker that answers nothing for this long is taken for hung."""
+    read_timeout_s: float = 120.0
+    """A worker that says nothing for this long is gone; one that computes says so every 10 seconds."""
     patience_s: float = 600.0
     """How long to wait for a lost server to come back before giving up."""
 
@@ -32,6 +33,9 @@ class SplitConfig:
         for url in self.servers:
             if not _is_server(url):
                 raise ConfigError(f"server is {url!r}", "Give a URL such as http://127.0.0.1:8700.")
+        if self.read_timeout_s <= 1.5 * ANSWER_WITHIN_S:
+            text = f"read_timeout_s is {self.read_timeout_s}; a worker that computes says so every {ANSWER_WITHIN_S} s"
+            raise ConfigError(text, f"Give more than {1.5 * ANSWER_WITHIN_S}.")
         for name in ("clients", "window", "read_timeout_s", "patience_s"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}", "Give a number above 0.")

@@ -15,7 +15,7 @@ from torso.errors import ServerError
 from torso.parallel.group import Group
 from torso.split.client.job import JobSpec
 from torso.split.client.router import Router
-from torso.split.client.servers import find
+from torso.split.client.servers import open_job
 from torso.split.client.transport import Answer, Transport, persist
 from torso.split.protocol.messages import (
     Acknowledgement,
@@ -26,7 +26,6 @@ from torso.split.protocol.messages import (
     ForwardAnswer,
     ForwardRequest,
     Message,
-    OpenAnswer,
     PrepareAnswer,
     PrepareRequest,
     StateAnswer,
@@ -146,12 +145,11 @@ class RemoteBody:
         self._transport.close()
 
     def _open_once(self, checkpoint: Checkpoint | None, generation: int, session: str) -> dict[str, Any]:
-        workers = find(self._transport, self._servers, self._spec)
         step = checkpoint.step if checkpoint else 0
         state = checkpoint.select(checkpoint.names(self._spec.cuts.body)) if checkpoint else {}
         expected = fingerprint(state, step) if checkpoint else None
         request = self._spec.open_request(self._job, generation, session, step, state, expected)
-        answer = self._transport.call("POST", f"{workers[0]}/v1/jobs", OpenAnswer, request)
+        workers, answer = open_job(self._transport, self._servers, self._spec, request)
         self._fingerprint = answer.fingerprint
         return {"generation": generation, "session": session, "workers": workers}
 

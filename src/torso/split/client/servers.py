@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-from torso.errors import RefusedError, ServerMismatchError, TransportError
+from torso.errors import RefusedError, ServerMismatchError, StateLostError, TransportError
 from torso.split.client.job import JobSpec
-from torso.split.client.transport import Transport
-from torso.split.protocol.messages import InfoAnswer
+from torso.split.client.transport import Transport, persist
+from torso.split.protocol.messages import InfoAnswer, OpenAnswer, OpenRequest
+
+OPEN_PATIENCE_S = 1.0
+"""How long an opening is repeated at one server before the next one is asked."""
 
 
 def info(transport: Transport, url: str) -> InfoAnswer:
@@ -34,13 +37,39 @@ def find(transport: Transport, servers: Sequence[str], spec: JobSpec) -> list[st
     failures = []
     for url in servers:
         try:
-            answer = info(transport, url)
+            return _workers_at(transport, url, spec)
         except TransportError as error:
             failures.append(str(error))
-            continue
-        spec.check(answer, url)
-        return worker_urls(url, answer)
     raise TransportError(f"no body server answers: {'; '.join(failures)}")
+
+
+def open_job(
+    transport: Transport, servers: Sequence[str], spec: JobSpec, request: OpenRequest
+) -> tuple[list[str], OpenAnswer]:
+    """The job on the first server that answers, fits and takes it: its workers by rank, and its answer.
+
+    One whose group is broken just now is passed over like one that is not there. Raises as `find` does, and
+    RefusedError.
+    """
+    failures = []
+    for url in servers:
+        try:
+            workers = _workers_at(transport, url, spec)
+            # Opening elsewhere leaves the job's memory behind here, so a lost answer is asked for again first.
+            opened = persist(
+                lambda leader=workers[0]: transport.call("POST", f"{leader}/v1/jobs", OpenAnswer, request),  # type: ignore[misc]
+                OPEN_PATIENCE_S,
+            )
+            return workers, opened
+        except (TransportError, StateLostError) as error:
+            failures.append(str(error))
+    raise TransportError(f"no body server answers: {'; '.join(failures)}")
+
+
+def _workers_at(transport: Transport, url: str, spec: JobSpec) -> list[str]:
+    answer = info(transport, url)
+    spec.check(answer, url)
+    return worker_urls(url, answer)
 
 
 def check_before_start(transport: Transport, servers: Sequence[str], spec: JobSpec) -> list[str]:

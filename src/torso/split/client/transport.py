@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from torso.errors import RefusedError, ServerError, StateLostError, TransportError
 from torso.split.protocol.codec import SAFETENSORS, decode, encode
 from torso.split.protocol.messages import Message
-from torso.split.protocol.problems import Problem
+from torso.split.protocol.problems import STILL_WORKING, Problem
 
 Answer = TypeVar("Answer", bound=Message)
 Result = TypeVar("Result")
@@ -84,13 +84,16 @@ def is_loopback(url: str) -> bool:
 def persist(work: Callable[[], Result], patience_s: float, on_wait: Callable[[str], None] | None = None) -> Result:
     """Repeat `work` while it raises TransportError, with growing pauses, for at most `patience_s` seconds.
 
-    A server that names a longer pause (Retry-After) gets it.
+    A server that names a longer pause (Retry-After) gets it. One that says it is still computing is alive: patience
+    begins anew.
     """
     deadline, pause, told = time.monotonic() + patience_s, 0.1, False
     while True:
         try:
             return work()
         except TransportError as error:
+            if error.code == STILL_WORKING:
+                deadline, pause = time.monotonic() + patience_s, 0.1
             # Jitter keeps several clients of one lost server from coming back in step.
             wait = max(pause * random.uniform(0.8, 1.2), error.retry_after_s)
             if time.monotonic() + wait > deadline:

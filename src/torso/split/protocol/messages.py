@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 from torch import Tensor
 
 
@@ -39,8 +39,8 @@ class AdapterSettings(Message):
 
     kind: Literal["lora", "dora"]
     lora_rank: int = Field(ge=1, le=65536)
-    alpha: float
-    dropout: float
+    alpha: FiniteFloat
+    dropout: FiniteFloat
     rslora: bool
     targets: list[str]
 
@@ -48,18 +48,18 @@ class AdapterSettings(Message):
 class OptimizerSettings(Message):
     """AdamW's, as torso.training.config."""
 
-    beta1: float
-    beta2: float
-    eps: float
-    weight_decay: float
+    beta1: FiniteFloat
+    beta2: FiniteFloat
+    eps: FiniteFloat
+    weight_decay: FiniteFloat
 
 
 class DropoutSettings(Message):
     """GPT-2's own dropouts."""
 
-    embd: float
-    attn: float
-    resid: float
+    embd: FiniteFloat
+    attn: FiniteFloat
+    resid: FiniteFloat
 
 
 class OpenRequest(Identified):
@@ -139,9 +139,9 @@ class PrepareAnswer(Answer):
 class CommitRequest(Identified):
     """Make the update of the step."""
 
-    divisor: float = Field(gt=0.0)
-    clip_factor: float
-    learning_rate: float
+    divisor: float = Field(gt=0.0, allow_inf_nan=False)
+    clip_factor: float = Field(ge=0.0, allow_inf_nan=False)
+    learning_rate: FiniteFloat
     skip: bool
     fingerprint_before: str
 
@@ -212,6 +212,10 @@ class Limits(Message):
 
     max_body_bytes: int
     max_tokens: int
+    max_micro_batches: int
+    """Of one step of a job."""
+    max_decodings: int
+    """Of a job at once."""
 
 
 class InfoAnswer(Answer):

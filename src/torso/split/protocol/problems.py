@@ -11,6 +11,10 @@ from torso.errors import ServerError, StateLostError, TransportError
 
 PROBLEM = "application/problem+json"
 Retry = Literal["never", "later", "roll_back"]
+STILL_WORKING = "still_working"
+"""The code of an answer that says: alive, and computing what was asked for."""
+ANSWER_WITHIN_S = 10.0
+"""A worker answers any request within this time, be it to say that it is still computing."""
 
 STATUSES = {
     "bad_message": 400,
@@ -31,6 +35,8 @@ STATUSES = {
     "too_long": 422,
     "wrong_shape": 422,
     "too_large": 413,
+    "too_many": 422,
+    "still_working": 503,
     "group_failed": 503,
     "internal": 500,
 }

@@ -12,6 +12,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from starlette.requests import ClientDisconnect
 
 from torso.errors import RefusedError, ServerError, TransportError
 from torso.split.protocol.codec import JSON, SAFETENSORS, decode, encode
@@ -25,6 +26,7 @@ from torso.split.protocol.problems import PROBLEM, describe
 from torso.split.server.endpoints import Endpoints
 from torso.split.server.leader import Leader
 from torso.split.server.metrics import exposition
+from torso.split.server.under_way import UnderWay
 from torso.split.server.worker import Worker
 
 SECRET_HEADER = "x-torso-secret"
@@ -39,8 +41,13 @@ class WorkerApp:
         self._compute = ThreadPoolExecutor(1, thread_name_prefix="compute")
         # Operations of the whole group; fetching state must not wait behind them, hence the second thread.
         self._operations = ThreadPoolExecutor(2, thread_name_prefix="operations")
-        self.load = 0
+        self.under_way = UnderWay(worker.settings.answer_within_s, worker.settings.hang_timeout_s)
         self.requests: dict[str, int] = {}
+
+    @property
+    def load(self) -> int:
+        """Requests under way or waiting."""
+        return len(self.under_way)
 
     async def read(self, request: Request) -> bytes:
         """The body, refused while it arrives when it is too large."""
@@ -73,10 +80,11 @@ class WorkerApp:
             raise RefusedError("this endpoint is for the group's own workers", "", "forbidden")
         parameters = json.loads(request.headers.get("x-torso-parameters", "{}"))
         body = await self.read(request)
-        loop = asyncio.get_running_loop()
-        run = self.worker.run_operation
-        answer = await loop.run_in_executor(self._operations, run, operation, parameters, body)
-        return Response(json.dumps(answer), media_type=JSON)
+
+        def work() -> bytes:
+            return json.dumps(self.worker.run_operation(operation, parameters, body)).encode()
+
+        return Response(await self.under_way.run(self._operations, object(), work, patient=True), media_type=JSON)
 
     def close(self) -> None:
         """Let the threads end; what is under way is not waited for."""
@@ -91,12 +99,9 @@ class WorkerApp:
         body, kind = await self.read(request), request.headers.get("content-type", "")
         media_type = JSON if JSON in request.headers.get("accept", "") else SAFETENSORS
         self.requests[name] = self.requests.get(name, 0) + 1
-        self.load += 1
-        try:
-            loop = asyncio.get_running_loop()
-            data, content_type = await loop.run_in_executor(pool, lambda: encode(work(body, kind), media_type))
-        finally:
-            self.load -= 1
+        # Not the headers: who repeats a request may do so over another connection.
+        key = (request.method, request.url.path, request.url.query, kind, media_type, body)
+        data, content_type = await self.under_way.run(pool, key, lambda: encode(work(body, kind), media_type))
         return Response(data, media_type=content_type)
 
 
@@ -116,18 +121,28 @@ def create_app(worker: Worker, leader: Leader | None = None) -> FastAPI:
 def _lifespan(state: WorkerApp) -> Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]:
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        task = asyncio.create_task(_housekeeping(state.worker))
+        tasks = [asyncio.create_task(keep(state)) for keep in (_free_idle_jobs, _watch)]
         yield
-        task.cancel()
+        for task in tasks:
+            task.cancel()
         state.close()
 
     return lifespan
 
 
-async def _housekeeping(worker: Worker) -> None:
+async def _free_idle_jobs(state: WorkerApp) -> None:
     while True:
-        await asyncio.sleep(min(30.0, worker.settings.job_timeout_s / 4))
-        worker.free_idle_jobs()
+        await asyncio.sleep(min(30.0, state.worker.settings.job_timeout_s / 4))
+        state.worker.free_idle_jobs()
+
+
+async def _watch(state: WorkerApp) -> None:
+    """Give up when a computation hangs; what only takes long goes on."""
+    limit = state.worker.settings.hang_timeout_s
+    while True:
+        await asyncio.sleep(limit / 8)
+        if state.under_way.hangs():
+            state.worker.give_up(f"a computation has taken more than {limit:g} s")
 
 
 def _add_error_handlers(app: FastAPI) -> None:
@@ -146,11 +161,15 @@ def _add_error_handlers(app: FastAPI) -> None:
         text = f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
         return await known(request, RefusedError(text, "See docs/protocol.md#endpoints.", "bad_message"))
 
+    async def gone(request: Request, error: Exception) -> Response:
+        return Response(status_code=400)  # to nobody: the client hung up in the middle of its request
+
     async def unknown(request: Request, error: Exception) -> Response:
         return await known(request, TransportError(f"internal error: {type(error).__name__}", "See the server's log."))
 
     app.add_exception_handler(ServerError, known)
     app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(ClientDisconnect, gone)
     app.add_exception_handler(404, missing)
     app.add_exception_handler(405, missing)
     app.add_exception_handler(Exception, unknown)

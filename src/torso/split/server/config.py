@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from torso.errors import ConfigError
+from torso.split.protocol.problems import ANSWER_WITHIN_S
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +41,16 @@ class ServerSettings:
     """Largest request."""
     max_tokens: int = 1 << 17
     """Most tokens (with padding) of one micro-batch."""
+    max_micro_batches: int = 1024
+    """Most micro-batches of one step of a job: each of them holds memory until the commit."""
+    max_decodings: int = 64
+    """Most key-value caches of a job at once."""
     group_timeout_s: float = 60.0
-    """A collective that takes longer has failed."""
+    """A collective that takes longer has failed; a worker that says nothing at all for this long has frozen."""
+    hang_timeout_s: float = 600.0
+    """A computation (of one request) that takes longer hangs: the group is restarted."""
+    answer_within_s: float = ANSWER_WITHIN_S
+    """A request that takes longer is answered in between: still computing."""
 
     def __post_init__(self) -> None:
         if self.workers < 1 or not 1 <= self.port <= 65536 - self.workers:

@@ -38,6 +38,7 @@ class Endpoints:
         """One micro-batch through the body."""
         request = decode(ForwardRequest, body, kind)
         held = self._worker.job(job, request)
+        _check_limit("micro-batches of a step", index + 1, self._worker.settings.max_micro_batches)
         x = self._checked(held, request.activations, request.lengths)
         return ForwardAnswer(incarnation=self._worker.incarnation, activations=held.forward(step, index, x))
 
@@ -60,7 +61,10 @@ class Endpoints:
     def open_generation(self, body: bytes, kind: str, job: str) -> Acknowledgement:
         """A cache for decoding."""
         request = decode(GenerationOpenRequest, body, kind)
-        self._worker.job(job, request).open_generation(request.generation_id, request.batch)
+        held = self._worker.job(job, request)
+        wanted = len(held.generations.keys() | {request.generation_id})
+        _check_limit("decodings at once", wanted, self._worker.settings.max_decodings)
+        held.open_generation(request.generation_id, request.batch)
         return Acknowledgement(incarnation=self._worker.incarnation)
 
     def generate(self, body: bytes, kind: str, job: str, generation_id: str) -> InferenceAnswer:
@@ -91,3 +95,9 @@ class Endpoints:
                 "too_large",
             )
         return tensor.to(self._worker.device)
+
+
+def _check_limit(what: str, wanted: int, most: int) -> None:
+    """What a job may hold in memory is bounded, whatever its client sends."""
+    if wanted > most:
+        raise RefusedError(f"{wanted} {what}, at most {most} are taken", "Use larger micro-batches.", "too_many")

@@ -6,12 +6,13 @@ order on two workers. Only `prepare` needs a collective; before anyone enters it
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
-from torso.errors import RefusedError, StateLostError
+from torso.errors import RefusedError, ServerError, StateLostError
 from torso.split.protocol.codec import decode
 from torso.split.protocol.messages import (
     Acknowledgement,
@@ -57,9 +58,14 @@ class Leader:
         with self._order:
             if self._is_repeated(request):
                 return self._open_answer(request.job, seeded=False)
-            staged = self._all("stage", {"content_type": content_type}, body)
-            if len({answer["fingerprint"] for answer in staged}) != 1:
-                raise StateLostError("the workers were not seeded alike", code="fingerprint_mismatch")
+            try:
+                staged = self._all("stage", {"content_type": content_type}, body)
+                if len({answer["fingerprint"] for answer in staged}) != 1:
+                    raise StateLostError("the workers were not seeded alike", code="fingerprint_mismatch")
+            except ServerError:
+                with contextlib.suppress(ServerError):
+                    self._all("unstage", {"job": request.job})
+                raise
             self._all("activate", {"job": request.job})
             return self._open_answer(request.job, seeded=True)
 

@@ -42,10 +42,9 @@ def make_leader(worker: Worker) -> Leader:
     """Rank 0's leader, with its peers at the ports after its own."""
     s = worker.settings
     host = "127.0.0.1" if s.host in ("0.0.0.0", "::") else s.host
+    timeout_s = s.hang_timeout_s + s.group_timeout_s  # by then a peer that hangs has noticed it itself
     members: list[Member] = [worker]
-    members += [
-        HttpMember(f"http://{host}:{s.port + rank}", s.secret, s.group_timeout_s * 2) for rank in range(1, s.workers)
-    ]
+    members += [HttpMember(f"http://{host}:{s.port + rank}", s.secret, timeout_s) for rank in range(1, s.workers)]
     return Leader(worker, members)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import secrets
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -71,7 +72,12 @@ class Worker:
             base_fingerprint=self.base.fingerprint,
             arithmetic=self.arithmetic,
             dtypes=list(DTYPES),
-            limits=Limits(max_body_bytes=s.max_body_bytes, max_tokens=s.max_tokens),
+            limits=Limits(
+                max_body_bytes=s.max_body_bytes,
+                max_tokens=s.max_tokens,
+                max_micro_batches=s.max_micro_batches,
+                max_decodings=s.max_decodings,
+            ),
             workers=[WorkerAddress(rank=r, host=None, port=s.port + r) for r in range(s.workers)],
             load=load,
         )
@@ -112,6 +118,7 @@ class Worker:
         operations: dict[str, Callable[[dict[str, Any], bytes], dict[str, Any]]] = {
             "stage": self._stage,
             "activate": self._activate,
+            "unstage": self._unstage,
             "check": self._check,
             "prepare": self._prepare,
             "commit": self._commit,
@@ -133,6 +140,12 @@ class Worker:
     def _activate(self, parameters: dict[str, Any], body: bytes) -> dict[str, Any]:
         with self._lock:
             self._jobs[parameters["job"]] = self._staged.pop(parameters["job"])
+        return {}
+
+    def _unstage(self, parameters: dict[str, Any], body: bytes) -> dict[str, Any]:
+        """The opening failed somewhere else."""
+        with self._lock:
+            self._staged.pop(parameters["job"], None)
         return {}
 
     def _check(self, parameters: dict[str, Any], body: bytes) -> dict[str, Any]:
@@ -158,6 +171,11 @@ class Worker:
         with self._lock:
             self._jobs.pop(parameters["job"], None)
         return {}
+
+    def give_up(self, reason: str) -> None:
+        """Something hangs: end, so that the agent restarts the group."""
+        print(f"torso: {reason}; the workers are restarted", file=sys.stderr, flush=True)
+        self._on_broken_group()
 
     def close(self) -> None:
         """See Member; there is nothing to close."""

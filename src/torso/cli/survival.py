@@ -1,0 +1,125 @@
+"""`torso verify survive`: a real run whose processes are killed again and again, compared with the undisturbed one."""
+
+from __future__ import annotations
+
+import collections
+import os
+import random
+import signal
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from torso.cli import processes
+from torso.errors import TorsoError
+from torso.records import StepRecord
+from torso.training.run_directory import MetricsLog
+
+VICTIMS = ("worker", "server", "client rank", "client")
+"""One body worker, the command that serves, one client rank, the command that trains."""
+STEPS_BETWEEN = 4
+"""At most this many steps are waited for before the next kill, so that some kills meet a replay or a start."""
+PAUSE_S = 1.0
+"""And at most this long on top, so that every phase of a step and of a save is met."""
+PATIENCE_S = 180.0
+POLL_S = 0.02
+
+
+@dataclass
+class Ordeal:
+    """A split run with two clients and two workers, and its server; both started again when their command is killed."""
+
+    run: Path
+    serve_words: list[str]
+    train_words: list[str | Path]
+    random: random.Random
+    epochs: int = 1
+    killed: collections.Counter[str] = field(default_factory=collections.Counter)
+
+    def __post_init__(self) -> None:
+        self.server_log, self.log = (self.run.with_name(f"{self.run.name}.{name}.log") for name in ("server", "client"))
+        self._server = self._serve()
+        self._client = processes.start(self.log, self.train_words)
+
+    def kill(self) -> None:
+        """One process, chosen by chance, at a moment chosen by chance."""
+        self._await_steps(self._steps() + self.random.randint(0, STEPS_BETWEEN))
+        time.sleep(self.random.uniform(0.0, PAUSE_S))
+        victim = self.random.choice(VICTIMS)
+        command = self._client if victim.startswith("client") else self._server
+        targets = [command.pid] if victim in ("server", "client") else _children(command.pid)
+        if not targets or not _kill(self.random.choice(targets)):
+            return
+        self.killed[victim] += 1
+        if victim == "server":
+            command.wait()
+            self._server = self._serve()
+        elif victim == "client":
+            command.wait()
+            self._client = self._resume()
+
+    def finish(self) -> None:
+        """Let it come to its end."""
+        while self._client.poll() is None:
+            time.sleep(POLL_S)
+        self._check_client()
+
+    def close(self) -> None:
+        """End what still runs."""
+        for process in (self._client, self._server):
+            process.terminate()
+            process.wait()
+
+    def _serve(self) -> subprocess.Popen[bytes]:
+        size = self.server_log.stat().st_size if self.server_log.exists() else 0
+        process = processes.start(self.server_log, self.serve_words)
+        processes.await_ready(process, self.server_log, size)
+        return process
+
+    def _resume(self, *words: str) -> subprocess.Popen[bytes]:
+        if not (self.run / "run.json").exists():  # killed before the run was created
+            return processes.start(self.log, self.train_words)
+        return processes.start(self.log, ["resume", self.run, *words])
+
+    def _steps(self) -> int:
+        path = self.run / "metrics.jsonl"
+        return path.read_bytes().count(b'"kind": "step"') if path.exists() else 0
+
+    def _await_steps(self, count: int) -> None:
+        """A run that comes to its end before is given another epoch."""
+        deadline = time.monotonic() + PATIENCE_S
+        while self._steps() < count:
+            if self._client.poll() is not None:
+                self._check_client()
+                self.epochs += 1
+                self._client = self._resume("--epochs", "1")
+            if time.monotonic() > deadline:
+                text = f"no step in {PATIENCE_S:.0f} s after {self.killed.total()} kills"
+                raise TorsoError(text, f"Its last words: {processes.last_words(self.log)}")
+            time.sleep(POLL_S)
+
+    def _check_client(self) -> None:
+        if self._client.returncode:
+            text = f"the run ended with exit code {self._client.returncode} after {self.killed.total()} kills"
+            raise TorsoError(text, f"Its last words: {processes.last_words(self.log)}")
+
+
+def training_seconds(run: Path) -> float:
+    """What the steps of a run's log took by themselves."""
+    return sum(record.seconds for record in MetricsLog(run).read() if isinstance(record, StepRecord))
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def _kill(pid: int) -> bool:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
