@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from torso.errors import ConfigError, TorsoError
+from torso.errors import ConfigError, LaunchError
 from torso.parallel.rank import OUTCOME, read_outcome
 
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
@@ -60,14 +60,6 @@ def launch(
         _raise_failure(agent.failure, outcomes)
     if stopped:
         raise KeyboardInterrupt
-
-
-class LaunchError(TorsoError):
-    """The ranks failed; `exit_code` is that of the rank that failed for good."""
-
-    def __init__(self, message: str, code: int = 1) -> None:
-        super().__init__(message)
-        self.exit_code = code
 
 
 def under_torchrun(environment: Mapping[str, str] = os.environ) -> bool:
