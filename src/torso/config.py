@@ -257,6 +257,8 @@ def read_settings(path: Path, cls: type[Any]) -> dict[str, Any]:
     for name, value in values.items():
         if not _is_a(value, known[name]):
             raise ConfigError(f"{path} sets {name} to {value!r}, which is of a wrong kind", "See --help for the kind.")
+        if Path in (known[name], *typing.get_args(known[name])):
+            values[name] = Path(value)
     return values
 
 

@@ -14,6 +14,7 @@
     ├── StorageError                 another file that could not be written: a full disk, say
     ├── GroupError                   a collective among the ranks of one group failed
     ├── PeerError                    another rank gave up; its own error tells why
+    ├── LaunchError                  the ranks failed; the exit code is the failed rank's own
     ├── ServerError                  what a body server, or the way to it, can answer
     │   ├── TransportError           transient: trying again can help
     │   ├── StateLostError           the server no longer holds the job's state: roll back and seed again
@@ -107,6 +108,14 @@ class GroupError(TorsoError):
 
 class PeerError(TorsoError):
     """Another rank of the group gave up; its own error tells why."""
+
+
+class LaunchError(TorsoError):
+    """The ranks failed; `exit_code` is that of the rank that failed for good."""
+
+    def __init__(self, message: str, code: int = 1) -> None:
+        super().__init__(message)
+        self.exit_code = code
 
 
 class ServerError(TorsoError):

@@ -1,9 +1,13 @@
-"""The schema of a run's log, `metrics.jsonl`: one JSON object a line, told apart by `kind`."""
+"""The schema of a run's log, `metrics.jsonl`: one JSON object a line, told apart by `kind`.
+
+JSON has no word for numbers that are not finite: they are written as null and read as NaN.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -90,7 +94,16 @@ _KINDS: dict[str, type[Any]] = {cls.kind: cls for cls in (StepRecord, EpochRecor
 
 def to_line(record: Record) -> str:
     """One line of the log, with its end of line."""
-    return json.dumps({"kind": record.kind, **dataclasses.asdict(record)}, allow_nan=True) + "\n"
+    return json.dumps({"kind": record.kind, **finite(dataclasses.asdict(record))}, allow_nan=False) + "\n"
+
+
+def finite(value: Any) -> Any:
+    """The value as JSON can hold it: in dictionaries and lists too, null stands for what is not finite."""
+    if isinstance(value, dict):
+        return {name: finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def parse_line(line: str) -> Record:
@@ -102,7 +115,15 @@ def parse_line(line: str) -> Record:
     if cls is None:
         raise ValueError(f"not a record: {line[:80]!r}")
     try:
-        record: Record = cls(**fields)
+        record: Record = cls(**_numbers(fields))
     except TypeError as error:
         raise ValueError(f"not a {cls.kind} record: {error}") from None
     return record
+
+
+def _numbers(fields: dict[str, Any]) -> dict[str, Any]:
+    """`finite` undone, as far as it can be."""
+    return {
+        name: _numbers(value) if isinstance(value, dict) else math.nan if value is None else value
+        for name, value in fields.items()
+    }

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 from tests.cli.conftest import make_model
 from tests.split.harness import Servers, serving
 
@@ -92,6 +94,65 @@ def test_weights_cut_short_are_refused(train: Refuse, tiny_model: Path, tmp_path
     weights = other / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])
     assert "model.safetensors" in train(model=other)
+
+
+def test_weights_that_lack_a_tensor_or_have_a_misshapen_one_are_refused(
+    train: Refuse, refuse: Refuse, tiny_model: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(tiny_model, other)
+    stored = load_file(other / "model.safetensors")
+    save_file(stored | {"transformer.h.1.ln_1.bias": torch.ones(3)}, other / "model.safetensors")
+    assert "h.1.ln_1.bias" in refuse("serve", "--model", other)
+    assert "has shape (3,)" in train(model=other)
+    del stored["transformer.h.0.ln_1.bias"]
+    save_file(stored, other / "model.safetensors")
+    assert "h.0.ln_1.bias" in train(model=other)
+
+
+def test_every_ranks_device_is_looked_at(train: Refuse) -> None:
+    split = ("--strategy", "split", "--clients", "2", "--server", "http://127.0.0.1:9")
+    assert "device is 'gpu'" in train(*split, "--device", "cpu", "gpu")
+    assert "device is 'meta'" in train("--device", "meta")
+
+
+def test_a_set_that_cannot_be_evaluated_is_refused_before_it_is_trained_on(
+    train: Refuse, tiny_data: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "only"
+    folder.mkdir()
+    shutil.copy(Path(tiny_data.removeprefix("jsonl:")) / "train.jsonl", folder)
+    line = train(data=f"jsonl:{folder}")
+    assert "has no dev examples" in line
+    assert "--evaluate none" in line
+    # 64 new tokens leave no room for a prompt in the tiny model's 64 positions
+    assert "--evaluate none" in train("--evaluate", "test")
+
+
+def test_folders_that_cannot_be_made_are_named(refuse: Refuse, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.touch()
+    assert str(path) in refuse("demo", "--out", path)
+    assert str(path) in refuse("verify", "--out", path)
+
+
+def test_a_settings_file_can_name_the_run(refuse: Refuse, tmp_path: Path) -> None:
+    path = tmp_path / "settings.toml"
+    path.write_text(f'run_dir = "{tmp_path}/nowhere"', encoding="utf-8")
+    assert "nowhere holds no run" in refuse("evaluate", "--config", path)
+
+
+def test_a_decoding_of_no_tokens_is_refused(refuse: Refuse, tmp_path: Path) -> None:
+    assert "max_new_tokens is 0" in refuse("generate", tmp_path, "--prompt", "a", "--max-new-tokens", "0")
+
+
+def test_no_threads_at_all_are_refused(refuse: Refuse, tiny_model: Path) -> None:
+    assert "threads is 0" in refuse("serve", "--model", tiny_model, "--threads", "0", "--port", "18700")
+
+
+def test_a_launch_under_torchrun_is_refused(refuse: Refuse, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    assert "torchrun" in refuse("serve", "--model", tiny_model, "--port", "18700")
 
 
 def test_cut_layers_out_of_order_are_refused(train: Refuse) -> None:

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 from tests.cli.conftest import SHAPE, make_model
 from tests.split.harness import Servers, serving
 
@@ -102,6 +104,21 @@ def test_an_evaluation_can_be_of_the_last_the_best_or_any_checkpoint(torso: Tors
     for which, step in expected.items():
         assert torso("evaluate", run.path, "--checkpoint", which)[0] == 0
         assert evaluated(run) == step
+
+
+def test_an_adapter_is_not_evaluated_on_other_weights_than_it_was_trained_on(
+    torso: Torso, run: RunDirectory, model: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(model, other)
+    stored = load_file(other / "model.safetensors")
+    save_file(stored | {"transformer.ln_f.bias": torch.ones(SHAPE.n_embd)}, other / "model.safetensors")
+    settings = run.path / "config.toml"
+    settings.write_text(settings.read_text().replace(str(model), str(other)), encoding="utf-8")
+    for command in (("evaluate", run.path), ("generate", run.path, "--prompt", "a", "--max-new-tokens", "2")):
+        code, (line,) = torso(*command)
+        assert code == 2
+        assert "embeddings and final norm" in line
 
 
 def perplexity_at(run: RunDirectory, step: int) -> float:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from torso.cli.demo import SETTINGS as DEMO_SETTINGS
-from torso.cli.main import main
+from torso.cli.main import COMMANDS, main
 from torso.cli.parsing import parse, take_option
-from torso.cli.serve import ServeArguments
+from torso.cli.serve import ServeArguments, parse_layers
 from torso.config import RunConfig
 
 ROOT = Path(__file__).parents[2]
@@ -24,6 +24,22 @@ def commands(path: Path, name: str) -> list[list[str]]:
     comment = " ".join(line[1:].strip() for line in path.read_text(encoding="utf-8").splitlines() if line[:1] == "#")
     lines = comment.replace("\\ ", "").split("torso ")
     return [shlex.split(line)[1:] for line in lines if line.startswith(f"{name} ")]
+
+
+def test_the_two_commands_of_the_readme_are_understood() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = [shlex.split(line, comments=True) for line in text.splitlines() if line.startswith("torso ")]
+    (serve,) = (line[2:] for line in lines if line[1] == "serve")
+    (train,) = (line[2:] for line in lines if line[1] == "train")
+    assert take_option(train, "--run-dir") == "runs/a"
+    config = parse(RunConfig, "train", train).checked()
+    assert parse(ServeArguments, "serve", serve).model == config.model
+    assert parse_layers(parse(ServeArguments, "serve", serve).layers, 12) == (2, 10)
+
+
+def test_the_readme_has_a_row_for_each_command() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [name for name in COMMANDS if f"| `torso {name}" not in text] == []
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)

@@ -66,6 +66,7 @@ def test_a_small_file_may_leave_a_split_empty_and_says_so(tmp_path: Path) -> Non
         ('{"text": ""}', "text is empty"),
         (r'{"text": "a\ud800"}', "half of a surrogate pair"),
         ("[" * 100_000, "nested too deeply"),
+        ('{"text": ' + "1" * 5000 + "}", "a number of too many digits"),
     ],
 )
 def test_a_broken_line_is_named_by_its_number(tmp_path: Path, line: str, message: str) -> None:

@@ -50,6 +50,16 @@ def model(tokenizer: Tokenizer) -> CachedModel:
     return CachedModel(build(Head, source, CUTS), middle, build(Tail, source, CUTS), CUTS, torch.device("cpu"))
 
 
+def test_over_long_references_are_left_out_of_the_perplexity_with_a_word(
+    model: CachedModel, tokenizer: Tokenizer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lengths = sorted(map(len, encode_split(GROUPS, tokenizer, 128).examples))
+    measure_perplexity(model, tokenizer, GROUPS, lengths[-1])
+    assert capsys.readouterr().err == ""
+    measure_perplexity(model, tokenizer, GROUPS, lengths[-1] - 1)
+    assert "left out 1 of more than" in capsys.readouterr().err
+
+
 def greedy_anew(model: CachedModel, prompt: Sequence[int], end_id: int, count: int) -> list[int]:
     """Without caches and batches: everything computed again for each token."""
     ids = list(prompt)
@@ -148,7 +158,14 @@ def test_outputs_predictions_and_scores_lie_side_by_side(tmp_path: Path) -> None
     assert "Zoë costs £20." in lines[-1]
     assert (folder / "predictions.txt").read_text().split("\n") == [d.output for d in decoded] + [""]
     document = json.loads((folder / "scores.json").read_text())
-    assert document == {"step": 7, "subset": "dev", "adapted": True, "perplexity": 3.5, "scores": {"hf_bleu": 0.25}}
+    assert document == {
+        "step": 7,
+        "subset": "dev",
+        "adapted": True,
+        "partial": False,
+        "perplexity": 3.5,
+        "scores": {"hf_bleu": 0.25},
+    }
     assert len(list(folder.iterdir())) == 3
 
 
@@ -170,6 +187,12 @@ def test_an_evaluation_without_decoding_keeps_its_perplexity(tmp_path: Path) -> 
     save(tmp_path, dataclasses.replace(RECORD, scores={}), [])
     assert (tmp_path / "outputs.jsonl").read_bytes() == (tmp_path / "predictions.txt").read_bytes() == b""
     assert json.loads((tmp_path / "scores.json").read_text())["perplexity"] == 3.5
+
+
+def test_a_perplexity_that_is_not_finite_is_null(tmp_path: Path) -> None:
+    save(tmp_path, dataclasses.replace(RECORD, perplexity=math.inf), [])
+    document = json.loads((tmp_path / "scores.json").read_text(), parse_constant=pytest.fail)
+    assert document["perplexity"] is None
 
 
 def test_from_groups_to_files_scores_are_recomputable_from_what_is_saved(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +32,14 @@ def test_the_page_says_what_the_run_was_and_reached(tmp_path: Path, make_run: Ca
                      "arithmetic.cpu_capability",
                      "BLEU, Hugging Face definition", "0.9140", "0.0310", "48.20", "the the"):  # fmt: skip
         assert expected in text, expected
+
+
+def test_scores_of_a_part_say_so(tmp_path: Path, make_run: Callable[..., Path]) -> None:
+    path = make_run(tmp_path / "a", num_steps=5)
+    assert "first inputs only" not in page(read_run(path))
+    for scores in path.glob("evaluation/*/scores.json"):
+        scores.write_text(json.dumps(json.loads(scores.read_text()) | {"partial": True}))
+    assert "first inputs only" in page(read_run(path))
 
 
 def test_whatever_comes_from_the_run_is_escaped(

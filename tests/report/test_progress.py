@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from torso.records import EpochRecord, StepRecord
-from torso.report.progress import ProgressLine
+from torso.report.progress import DecodingProgress, ProgressLine
 
 
 @pytest.fixture
@@ -53,3 +53,12 @@ def test_a_roll_back_starts_the_averages_again(step: Callable[..., StepRecord]) 
         progress.on_step(step(number), 10)
     assert progress.text(10).startswith("step 2/10")
     assert len(progress._recent) == 1
+
+
+def test_decoding_says_now_and_then_how_far_it_is() -> None:
+    out, now = io.StringIO(), [0.0]
+    progress = DecodingProgress(40, Console(file=out, width=100), clock=lambda: now[0])
+    for done in (10, 20, 30, 40):
+        now[0] += 6.0
+        progress(done)
+    assert out.getvalue() == "decoded 20 of 40 inputs, 12.0 s left\n"

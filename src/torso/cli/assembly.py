@@ -22,6 +22,7 @@ from torso.errors import ConfigError
 from torso.model.blocks import ATTENTION
 from torso.model.config import Cuts, GPT2Config
 from torso.model.hub import open_source, tokenizer_folder
+from torso.model.names import expected_shapes, layer_of
 from torso.model.stages import Body, Head, Tail
 from torso.model.weights import FolderWeights, RandomWeights, build
 from torso.parallel.arithmetic import DTYPES, Dtype, describe, native_dtype, set_threads
@@ -102,11 +103,24 @@ class Assembly:
         c = self.config
         return BatchPlan(self.encoded.examples[: c.max_examples], c.seed, c.global_batch_size, c.micro_batch_size)
 
+    @property
+    def own_tensors(self) -> list[str]:
+        """Names of the base tensors that this party loads."""
+        cuts = self.cuts
+        remote = cuts.body if self.config.strategy == "split" else range(0)
+        return [name for name in expected_shapes(self.source.config) if layer_of(name) not in remote]
+
     @cached_property
     def device(self) -> torch.device:
         """Where this rank computes."""
+        return self.devices[self.local_rank % len(self.devices)]
+
+    @property
+    def devices(self) -> list[torch.device]:
+        """Where the ranks compute, by local rank; raises ConfigError."""
         names = self.config.device
-        return choose_device(names[self.local_rank % len(names)], self.local_rank)
+        ranks = range(max(self.config.clients, self.local_rank + 1))
+        return [choose_device(names[rank % len(names)], rank) for rank in ranks]
 
     @cached_property
     def dtype(self) -> Dtype:
@@ -181,9 +195,17 @@ class Assembly:
         return {
             "data": self.corpus.fingerprint,
             "plan": self.plan.fingerprint,
+            "arithmetic": self.arithmetic,
+            **self.base_identity,
+        }
+
+    @cached_property
+    def base_identity(self) -> dict[str, str]:
+        """What a trained adapter belongs to, as far as this party holds it."""
+        return {
             "tokenizer": self.tokenizer.fingerprint,
             "ends": _ends_fingerprint(self),
-            "arithmetic": self.arithmetic,
+            "embeddings": self.source.fingerprint(None),
         }
 
 
@@ -204,10 +226,16 @@ def choose_device(name: str, local_rank: int) -> torch.device:
     if name == "auto":
         count = torch.cuda.device_count()
         return torch.device("cuda", local_rank % count) if count else torch.device("cpu")
+    device: torch.device | None
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise ConfigError(f"device is {name!r}", "Give cpu, cuda, cuda:1 or auto.") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise ConfigError(f"device is {name!r}", "Give cpu, cuda, cuda:1 or auto.")
+    count = torch.cuda.device_count() if device.type == "cuda" else 0
+    if device.type == "cuda" and not count:
         raise ConfigError(f"device is {name!r}, but this machine has no usable GPU", "Give --device cpu.")
+    if device.type == "cuda" and (device.index or 0) >= count:
+        raise ConfigError(f"device is {name!r}, but this machine has {count} GPUs", "They are counted from cuda:0.")
     return device

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from torso.errors import RunDirectoryError
 from torso.records import EpochRecord, EvaluationRecord
@@ -10,6 +11,9 @@ from torso.training import checkpoint as checkpoints
 from torso.training.best import best_step
 from torso.training.checkpoint import Checkpoint
 from torso.training.run_directory import MetricsLog, RunDirectory
+
+if TYPE_CHECKING:
+    from torso.cli.assembly import Assembly
 
 
 def chosen(run: RunDirectory, which: str = "last") -> Checkpoint:
@@ -23,6 +27,18 @@ def chosen(run: RunDirectory, which: str = "last") -> Checkpoint:
     for warning in checkpoint.warnings:
         print(f"torso: warning: {warning}", file=sys.stderr)
     return checkpoint
+
+
+def check_base(assembly: Assembly, checkpoint: Checkpoint) -> None:
+    """Raise RunDirectoryError when tokenizer or base weights are others than those that were trained on."""
+    ours = assembly.base_identity
+    names = {"tokenizer": "tokenizer", "ends": "base weights", "embeddings": "embeddings and final norm"}
+    for name, what in names.items():
+        if checkpoint.info.get(name, ours[name]) != ours[name]:
+            raise RunDirectoryError(
+                f"{what} of {assembly.config.model}: not what the checkpoint of step {checkpoint.step} was trained on",
+                "Restore what was there.",
+            )
 
 
 def _step(run: RunDirectory, which: str) -> int:

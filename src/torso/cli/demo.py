@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torso.cli.parsing import parse
-from torso.cli.processes import background, digest, run, server
+from torso.cli.processes import background, digest, make_out, run, server
 from torso.errors import TorsoError
 
 SETTINGS = Path(__file__).with_name("demo.toml")
@@ -37,8 +37,7 @@ def main(arguments: Sequence[str]) -> int:
     from torso.report.summary import Check, print_summary
 
     started = time.monotonic()
-    out = parse(DemoArguments, "demo", arguments).out or next_folder(Path("runs"), "demo")
-    out.mkdir(parents=True, exist_ok=True)
+    out = make_out(parse(DemoArguments, "demo", arguments).out or next_folder(Path("runs"), "demo"))
     split, whole = out / "split", out / "whole"
     with ExitStack() as stack:
         reference = stack.enter_context(background(out / "whole.log", _train(whole, "single", 2)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -11,13 +12,14 @@ from pathlib import Path
 from typing import Literal
 
 from torso.cli.assembly import Assembly
-from torso.cli.chosen import chosen
+from torso.cli.chosen import check_base, chosen
 from torso.cli.parsing import parse
 from torso.config import RunConfig
 from torso.errors import ConfigError
-from torso.evaluation.evaluate import decode_groups, measure_perplexity, save, score
+from torso.evaluation.evaluate import Decoded, decode_groups, is_plain_text, measure_perplexity, save, score
 from torso.evaluation.model import CachedModel, LocalMiddle
-from torso.records import EvaluationRecord
+from torso.records import EvaluationRecord, finite
+from torso.report.progress import DecodingProgress
 from torso.split.client.remote_inference import RemoteInference
 from torso.split.client.servers import check_before_start
 from torso.training.checkpoint import Checkpoint
@@ -46,8 +48,6 @@ class EvaluateArguments:
 
 def main(arguments: Sequence[str]) -> int:
     """Evaluate and print the scores."""
-    import dataclasses
-
     options = parse(EvaluateArguments, "evaluate", arguments)
     run = RunDirectory(options.run_dir)
     config = RunConfig.from_toml(run.path / "config.toml")
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
         checkpoint = None if options.base else chosen(run, options.checkpoint)
         record = evaluate_run(run, config, options.subset, checkpoint, options.max_groups)
     if options.json:
-        print(json.dumps({"step": record.step, "perplexity": record.perplexity, "scores": record.scores}))
+        print(json.dumps(finite(dataclasses.asdict(record)), allow_nan=False))
     return 0
 
 
@@ -74,10 +74,12 @@ def evaluate_run(
     assembly.use_threads()
     everything = assembly.corpus.split(subset)
     groups = everything[:max_groups]
+    progress = DecodingProgress(len(groups))
     with opened_model(assembly, checkpoint) as model:
         measured = measure_perplexity(model, assembly.tokenizer, groups, assembly.max_tokens)
-        is_text = not any(group.prompt for group in groups)
-        decoded = [] if is_text else decode_groups(model, assembly.tokenizer, groups, assembly.max_tokens)
+        decoded: list[Decoded] = []
+        if not is_plain_text(groups):
+            decoded = decode_groups(model, assembly.tokenizer, groups, assembly.max_tokens, on_progress=progress)
     record = EvaluationRecord(
         step=checkpoint.step if checkpoint else 0,
         subset=subset,
@@ -95,8 +97,10 @@ def evaluate_run(
 @contextmanager
 def opened_model(assembly: Assembly, checkpoint: Checkpoint | None) -> Iterator[CachedModel]:
     """The run's model at a checkpoint (None: without adapter's training), for inference."""
+    assembly.source.check(assembly.own_tensors)
     ends = assembly.ends
     if checkpoint is not None:
+        check_base(assembly, checkpoint)
         ends.part.load(checkpoint.select(ends.part.parameters))
     if assembly.config.strategy == "single":
         body = assembly.local_body
@@ -123,5 +127,6 @@ def opened_model(assembly: Assembly, checkpoint: Checkpoint | None) -> Iterator[
 def describe(record: EvaluationRecord) -> str:
     """One line for people."""
     what = "adapted, " if record.adapted else "without adapter, "
+    what += "first inputs only, " if record.partial else ""
     scores = "  ".join(f"{name} {value:.4f}" for name, value in record.scores.items())
     return f"{record.subset} ({what}step {record.step}): perplexity {record.perplexity:.3f}  {scores}".rstrip()

@@ -41,6 +41,8 @@ def main(arguments: Sequence[str]) -> int:
     options = parse(GenerateArguments, "generate", arguments)
     if (options.mr is None) == (options.prompt is None):
         raise ConfigError("neither or both of --mr and --prompt are given", "Give one of them.")
+    if options.max_new_tokens < 1:
+        raise ConfigError(f"max_new_tokens is {options.max_new_tokens}", "Give 1 or more.")
     run = RunDirectory(options.run_dir)
     assembly = Assembly(RunConfig.from_toml(run.path / "config.toml"))
     assembly.use_threads()

@@ -52,9 +52,9 @@ def _run(command: str, arguments: list[str]) -> int:
         sys.stderr.close()
         return 1
     except OSError as error:
-        if not StorageError.is_full(error):
+        if not (error.filename or StorageError.is_full(error)):
             raise
-        _say(f"error: {StorageError.of(error)}")
+        _say(f"error: {StorageError.of(error) if StorageError.is_full(error) else error}")
         return 1
 
 

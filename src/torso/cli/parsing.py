@@ -54,11 +54,3 @@ def take_option(words: list[str], name: str) -> str | None:
             del words[place : place + 2]
             return value
     return None
-
-
-def take_flag(words: list[str], name: str) -> bool:
-    """Remove a bare flag from the words; returns whether it was there."""
-    if name in words:
-        words.remove(name)
-        return True
-    return False

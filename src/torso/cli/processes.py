@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from torso.errors import TorsoError
+from torso.errors import ConfigError, TorsoError
 from torso.parallel.lifetime import die_with_parent
 
 READY_WITHIN_S = 120.0
@@ -44,10 +44,21 @@ def last_words(log: Path) -> str:
     return " / ".join(line.strip() for line in lines[-LAST_LINES:])
 
 
+def make_out(folder: Path) -> Path:
+    """The folder for a command's runs, made where it is not there; raises ConfigError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be made: {error.strerror}", "Choose another --out.") from error
+    return folder
+
+
 def digest(folder: Path, step: object = None) -> dict[str, object]:
-    """`torso digest`: the run, the step and the digest."""
+    """`torso digest`: the run, the step and the digest. Raises TorsoError."""
     words = ["digest", str(folder), "--json"] + ([] if step is None else ["--step", str(step)])
-    done = subprocess.run(command(*words), check=True, capture_output=True, text=True)
+    done = subprocess.run(command(*words), check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise TorsoError(f"`torso digest` ended with exit code {done.returncode}", f"It said: {done.stderr}")
     document: dict[str, object] = json.loads(done.stdout)
     return document
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 import random
 import signal
 import subprocess
@@ -34,7 +33,7 @@ class Row:
     equal: bool
     outcome: str
     seconds: float
-    details: dict[str, float | None] = field(default_factory=dict)
+    details: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,8 +179,7 @@ def row(promise: str, what: str, comparison: Comparison, started: float) -> Row:
         equal=comparison.equal,
         outcome=comparison.describe(),
         seconds=round(time.monotonic() - started, 1),
-        # JSON has no infinity
-        details={name: v if math.isfinite(v) else None for name, v in comparison.differences.items()},
+        details=comparison.differences,
     )
 
 

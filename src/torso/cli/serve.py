@@ -90,10 +90,12 @@ def _progress(file: Path) -> tuple[int, int]:
 def _settings(options: ServeArguments) -> ServerSettings:
     from torso.cli.assembly import choose_device
     from torso.model.hub import open_source
+    from torso.model.names import expected_shapes, layer_of
 
     source = open_source(options.model, options.init, options.base_seed)
     head_cut, tail_cut = parse_layers(options.layers, source.config.n_layer)
-    source.tensor(f"h.{head_cut}.ln_1.bias")
+    body = range(head_cut, tail_cut)
+    source.check([name for name in expected_shapes(source.config) if layer_of(name) in body])
     names = options.device if options.device != ("auto",) else ("auto",) * options.workers
     return ServerSettings(
         model=options.model,
@@ -107,7 +109,7 @@ def _settings(options: ServeArguments) -> ServerSettings:
         port=options.port,
         workers=options.workers,
         devices=tuple(str(choose_device(name, rank)) for rank, name in enumerate(names)),
-        threads=options.threads or 1,
+        threads=1 if options.threads is None else options.threads,
         job_timeout_s=options.job_timeout_s,
         max_body_bytes=options.max_body_bytes,
         max_micro_batches=options.max_micro_batches,

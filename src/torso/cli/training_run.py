@@ -8,8 +8,9 @@ import sys
 from typing import Any
 
 from torso.cli.assembly import Assembly, num_threads
+from torso.cli.chosen import check_base
 from torso.config import RunConfig
-from torso.errors import Interrupted, RunDirectoryError
+from torso.errors import DataError, Interrupted, RunDirectoryError
 from torso.parallel.arithmetic import differences
 from torso.split.client.servers import check_before_start
 from torso.training import checkpoint as checkpoints
@@ -19,14 +20,26 @@ from torso.training.run_directory import RunDirectory
 def check(assembly: Assembly) -> None:
     """Everything that can be checked before ranks start; raises a RequestError."""
     assembly.use_threads()
-    assembly.source.tensor("ln_f.bias")
-    _ = assembly.cuts, assembly.arithmetic, assembly.plan
+    assembly.source.check(assembly.own_tensors)
+    _ = assembly.devices, assembly.arithmetic, assembly.plan
     for note in assembly.corpus.notes:
         print(f"data: {note}", file=sys.stderr)
     print(f"data: {assembly.config.data}: {assembly.encoded.report}", file=sys.stderr)
     if assembly.config.strategy == "split":
         with contextlib.closing(assembly.transport()) as transport:
             check_before_start(transport, assembly.config.server, assembly.job_spec)
+    if assembly.config.evaluate != "none":
+        _check_evaluation(assembly, assembly.config.evaluate)
+
+
+def _check_evaluation(assembly: Assembly, subset: str) -> None:
+    """What would else be found wrong at the end of training: no such subset, inputs that are too long."""
+    from torso.evaluation.evaluate import check_inputs
+
+    try:
+        check_inputs(assembly.corpus.split(subset), assembly.tokenizer, assembly.max_tokens)
+    except DataError as error:
+        raise DataError(error.message, f"{error.remedy} Or train with --evaluate none.".strip()) from None
 
 
 def check_identity(assembly: Assembly, run: RunDirectory) -> None:
@@ -35,10 +48,10 @@ def check_identity(assembly: Assembly, run: RunDirectory) -> None:
     if newest is None:
         return
     ours: dict[str, Any] = assembly.identity
-    for name in ("data", "plan", "tokenizer", "ends"):
+    check_base(assembly, newest)
+    for name, what in (("data", "data set"), ("plan", "micro-batches")):
         if newest.info.get(name) != ours[name]:
-            what = {"data": "data set", "plan": "micro-batches", "ends": "base weights"}.get(name, name)
-            raise RunDirectoryError(f"the {what} differ from those that {run.path} was trained on", "Restore them.")
+            raise RunDirectoryError(f"{what}: not what {run.path} was trained on", "Restore what was there.")
     differing = differences(ours["arithmetic"], newest.info.get("arithmetic", {}))
     if differing and not assembly.config.allow_inexact:
         raise RunDirectoryError(

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING
 import tyro
 
 from torso.cli.parsing import parse
+from torso.cli.processes import make_out
 from torso.errors import ConfigError
+from torso.records import finite
 
 if TYPE_CHECKING:
     from torso.cli.promises import Bench, Row
@@ -64,8 +66,7 @@ def main(arguments: Sequence[str]) -> int:
     rows: list[Row] = []
     with ExitStack() as stack:
         folder = options.out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="torso-verify-")))
-        folder.mkdir(parents=True, exist_ok=True)
-        bench = _bench(options, folder)
+        bench = _bench(options, make_out(folder))
         for row in itertools.chain.from_iterable(PROMISES[name](bench) for name in chosen):
             rows.append(row)
             print(_line(row), file=sys.stderr if options.json else sys.stdout, flush=True)
@@ -75,7 +76,8 @@ def main(arguments: Sequence[str]) -> int:
 def _conclude(rows: list[Row], as_json: bool) -> int:
     failed = sum(not row.equal for row in rows)
     if as_json:
-        print(json.dumps({"passed": failed == 0, "rows": [vars(row) for row in rows]}, indent=1))
+        document = {"passed": failed == 0, "rows": [finite(vars(row)) for row in rows]}
+        print(json.dumps(document, indent=1, allow_nan=False))
     else:
         print(f"{len(rows) - failed} of {len(rows)} comparisons have equal bits")
     return 1 if failed else 0

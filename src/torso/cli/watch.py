@@ -10,16 +10,17 @@ from collections.abc import Sequence
 import httpx
 import psutil
 
+from torso.parallel.ports import local_url
 from torso.split.server.config import ServerSettings
 
 
 def watch(settings: ServerSettings) -> None:
     """For ever, in a thread. The agent, which sees only processes that end, restarts the group after a kill here."""
-    host = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else settings.host
-    urls = [f"http://{host}:{settings.port + rank}" for rank in range(settings.workers)]
+    urls = [local_url(settings.host, settings.port + rank) for rank in range(settings.workers)]
     wait_until_ready(urls, settings.instance)
     layers = f"blocks {settings.head_cut} to {settings.tail_cut - 1} of {settings.model}"
-    print(f"ready: {layers}, {settings.workers} workers at {' '.join(urls)} (process {os.getpid()})", flush=True)
+    workers = f"{len(urls)} worker{'' if len(urls) == 1 else 's'}"
+    print(f"ready: {layers}, {workers} at {' '.join(urls)} (process {os.getpid()})", flush=True)
     while True:
         _watch_these_ranks(urls, settings.group_timeout_s)
         wait_until_ready(urls, settings.instance)

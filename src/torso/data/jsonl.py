@@ -82,8 +82,8 @@ def _parse(place: str, line: str) -> _Entry:
         value = json.loads(line)
     except json.JSONDecodeError as error:
         raise DataError(f"{place}: not JSON ({error.msg} at character {error.pos + 1})", _EXPECTED) from None
-    except RecursionError:
-        raise DataError(f"{place}: JSON nested too deeply", _EXPECTED) from None
+    except (RecursionError, ValueError):
+        raise DataError(f"{place}: JSON nested too deeply, or a number of too many digits", _EXPECTED) from None
     if not isinstance(value, dict):
         raise DataError(f"{place}: {line.strip()[:60]!r} is not an object", _EXPECTED)
     has_text = "text" in value

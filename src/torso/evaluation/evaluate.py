@@ -19,7 +19,7 @@ from torso.evaluation.decoding import MAX_NEW_TOKENS, greedy
 from torso.evaluation.meteor import hf_meteor
 from torso.evaluation.model import CachedModel
 from torso.evaluation.perplexity import Perplexity, perplexity
-from torso.records import EvaluationRecord
+from torso.records import EvaluationRecord, finite
 from torso.training.files import replace_atomically, storing
 
 OUTPUTS, PREDICTIONS, SCORES = "outputs.jsonl", "predictions.txt", "scores.json"
@@ -37,8 +37,10 @@ class Decoded:
 def measure_perplexity(
     model: CachedModel, tokenizer: Tokenizer, groups: Sequence[Group], max_tokens: int, batch_size: int = 32
 ) -> Perplexity:
-    """Over every reference of every group."""
+    """Over every reference of every group, but for over-long ones, which stderr is told of."""
     encoded = encode_split(groups, tokenizer, max_tokens)
+    if encoded.report.num_over_long:
+        print(f"perplexity: {encoded.report}", file=sys.stderr)
     return perplexity(model, evaluation_batches(encoded.examples, batch_size))
 
 
@@ -55,6 +57,17 @@ def decode_groups(
     outputs = greedy(model, prompts, tokenizer.eos_id, max_new_tokens, on_progress=on_progress)
     texts = [clean(tokenizer.decode(ids)) for ids in outputs]
     return [Decoded(g.mr, text, g.references) for g, text in zip(groups, texts, strict=True)]
+
+
+def check_inputs(groups: Sequence[Group], tokenizer: Tokenizer, max_tokens: int) -> None:
+    """Raise DataError unless these groups can be decoded; texts without inputs are not decoded."""
+    if not is_plain_text(groups):
+        encode_prompts(groups, tokenizer, max_tokens, MAX_NEW_TOKENS)
+
+
+def is_plain_text(groups: Sequence[Group]) -> bool:
+    """Whether there is no input to decode from: such a set has a perplexity and no scores."""
+    return not any(group.prompt for group in groups)
 
 
 def clean(text: str) -> str:
@@ -112,10 +125,12 @@ def save(folder: Path, record: EvaluationRecord, decoded: Sequence[Decoded]) -> 
         "step": record.step,
         "subset": record.subset,
         "adapted": record.adapted,
+        "partial": record.partial,
         "perplexity": record.perplexity,
         "scores": record.scores,
     }
-    replace_atomically(folder / SCORES, (json.dumps(document, indent=1) + "\n").encode())
+    text = json.dumps(finite(document), indent=1, allow_nan=False)
+    replace_atomically(folder / SCORES, f"{text}\n".encode())
 
 
 def _lines(texts: Sequence[str]) -> bytes:

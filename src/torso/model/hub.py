@@ -65,10 +65,12 @@ def _from_hub(model: str, patterns: tuple[str, ...]) -> Path:
     try:
         folder = Path(snapshot_download(repository, allow_patterns=list(patterns)))
     except Exception as error:  # the library lets its HTTP client's own errors through
-        raise WeightsError(
-            f"{model} is not in the Hugging Face cache and {repository} cannot be fetched ({type(error).__name__})",
-            "Give a folder in Hugging Face layout with --model, or train from scratch with --init random.",
-        ) from error
+        remedy = "Give a folder in Hugging Face layout with --model, or train from scratch with --init random."
+        what = model
+        if patterns == TOKENIZER_FILES:
+            what, remedy = f"{model}'s tokenizer", "Give a folder that holds it with --tokenizer."
+        found = f"{what} is not in the Hugging Face cache and {repository} cannot be fetched"
+        raise WeightsError(f"{found} ({type(error).__name__})", remedy) from error
     _check_sums(folder)
     return folder
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import safetensors.torch
 import torch
@@ -35,8 +35,11 @@ class WeightSource(Protocol):
     def tensor(self, name: str) -> Tensor:
         """One tensor in module layout; raises WeightsError."""
 
-    def fingerprint(self, layers: range) -> str:
-        """SHA-256 of these blocks' weights, hexadecimal."""
+    def check(self, names: Collection[str]) -> None:
+        """Raise WeightsError unless these tensors are here, in the right shapes, with the LM head tied."""
+
+    def fingerprint(self, layers: range | None) -> str:
+        """SHA-256 of these blocks' weights, or (None) of embeddings and final norm; hexadecimal."""
 
 
 class FolderWeights:
@@ -56,17 +59,22 @@ class FolderWeights:
         """See WeightSource."""
         stored = self._stored(name)
         if name == "wte.weight":
-            self._check_tied_head(stored)
-        value = stored.t().contiguous() if is_conv1d(name) else stored
-        if tuple(value.shape) != self._shapes[name]:
-            found = f"{name} in {self._folder} has shape {tuple(value.shape)}"
-            raise WeightsError(f"{found}, expected {self._shapes[name]}", "Do config and weights belong together?")
-        return value
+            self._check_tied_head()
+        self._check_shape(name, stored.shape)
+        return stored.t().contiguous() if is_conv1d(name) else stored
 
-    def fingerprint(self, layers: range) -> str:
+    def check(self, names: Collection[str]) -> None:
+        """See WeightSource."""
+        for name in names:
+            self._check_shape(name, self._read(name, lambda file, key: file.get_slice(key).get_shape()))
+        if "wte.weight" in names:
+            self._check_tied_head()
+
+    def fingerprint(self, layers: range | None) -> str:
         """See WeightSource; of the tensors as they are on disk."""
         digest = hashlib.sha256()
-        for name in sorted(n for n in self._shapes if layer_of(n) in layers):
+        wanted = (None,) if layers is None else layers
+        for name in sorted(n for n in self._shapes if layer_of(n) in wanted):
             stored = self._stored(name)
             digest.update(f"{name} {stored.dtype} {tuple(stored.shape)}\n".encode())
             digest.update(stored.contiguous().reshape(-1).view(torch.uint8).numpy().data)
@@ -76,19 +84,29 @@ class FolderWeights:
         """Whether all tensors of these blocks are here."""
         return all(name in self._keys for name in self._shapes if layer_of(name) in layers)
 
-    def _check_tied_head(self, wte: Tensor) -> None:
+    def _check_tied_head(self) -> None:
         """Raise WeightsError when an LM head of its own differs from the embeddings."""
-        if "lm_head.weight" in self._keys and not torch.equal(self._stored("lm_head.weight"), wte):
+        head = "lm_head.weight"
+        if head in self._keys and not torch.equal(self._stored(head), self._stored("wte.weight")):
             raise WeightsError(f"{self._folder} has an LM head that is not tied", "Torso trains plain GPT-2 only.")
 
+    def _check_shape(self, name: str, stored: Sequence[int]) -> None:
+        shape = tuple(reversed(stored)) if is_conv1d(name) else tuple(stored)
+        if shape != self._shapes[name]:
+            found = f"{name} in {self._folder} has shape {shape}"
+            raise WeightsError(f"{found}, expected {self._shapes[name]}", "Do config and weights belong together?")
+
     def _stored(self, name: str) -> Tensor:
+        tensor: Tensor = self._read(name, lambda file, key: file.get_tensor(key))
+        return tensor
+
+    def _read(self, name: str, what: Callable[[Any, str], Any]) -> Any:
         if name not in self._keys:
             raise WeightsError(f"{self._folder} lacks the tensor {name}", "Is the folder complete?")
         key = self._keys[name]
         try:
             with safe_open(self._files[key], framework="pt") as file:
-                tensor: Tensor = file.get_tensor(key)
-                return tensor
+                return what(file, key)
         except (SafetensorError, OSError) as error:
             raise _unreadable(self._files[key], error) from None
 
@@ -112,9 +130,13 @@ class RandomWeights:
             deviation /= (2 * self.config.n_layer) ** 0.5
         return (normal(shape, "initial weights", self._seed, name) * deviation).float()
 
-    def fingerprint(self, layers: range) -> str:
+    def check(self, names: Collection[str]) -> None:
+        """See WeightSource."""
+
+    def fingerprint(self, layers: range | None) -> str:
         """See WeightSource; of the recipe, for the weights follow from it."""
-        recipe = {"config": self.config.to_json(), "seed": self._seed, "layers": [layers.start, layers.stop]}
+        blocks = None if layers is None else [layers.start, layers.stop]
+        recipe = {"config": self.config.to_json(), "seed": self._seed, "layers": blocks}
         return hashlib.sha256(b"random 1 " + json.dumps(recipe, sort_keys=True).encode()).hexdigest()
 
     def has(self, layers: range) -> bool:

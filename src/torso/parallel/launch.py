@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from torso.errors import ConfigError, TorsoError
+from torso.errors import ConfigError, LaunchError
 from torso.parallel.rank import OUTCOME, read_outcome
 
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
@@ -45,6 +45,8 @@ def launch(
     """
     if num_ranks < 1 or threads < 1:
         raise ConfigError(f"cannot start {num_ranks} ranks of {threads} threads", "Give at least 1 rank and 1 thread.")
+    if under_torchrun():
+        raise ConfigError("this process is a rank of torchrun's", "Start `torso` itself: it starts its own ranks.")
     from torso.parallel.agent import Agent, worker_spec  # torch is imported only when ranks are started
 
     with tempfile.TemporaryDirectory(prefix="torso-launch-") as folder:
@@ -60,16 +62,8 @@ def launch(
         raise KeyboardInterrupt
 
 
-class LaunchError(TorsoError):
-    """The ranks failed; `exit_code` is that of the rank that failed for good."""
-
-    def __init__(self, message: str, code: int = 1) -> None:
-        super().__init__(message)
-        self.exit_code = code
-
-
 def under_torchrun(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether this process is itself a rank that somebody's `torchrun` started."""
+    """Whether this process is a rank that somebody's `torchrun` started: each of them would start ranks again."""
     return "TORCHELASTIC_RUN_ID" in environment and OUTCOME not in environment
 
 

@@ -25,3 +25,9 @@ def listen(host: str, port: int) -> socket.socket:
         remedy = "Stop what listens there, or choose another --port."
         raise AddressInUseError(f"{host}:{port} cannot be listened at: {error.strerror}", remedy) from None
     return listener
+
+
+def local_url(host: str, port: int) -> str:
+    """The URL at which this machine reaches its own listener: any address means the loopback, IPv6 has brackets."""
+    reached = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{reached}]:{port}" if ":" in reached else f"http://{reached}:{port}"

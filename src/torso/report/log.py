@@ -186,12 +186,18 @@ def _read_evaluation(folder: Path) -> Evaluation | None:
             step=int(fields["step"]),
             subset=str(fields["subset"]),
             adapted=bool(fields["adapted"]),
-            perplexity=float(fields.get("perplexity") or math.nan),
-            scores={str(name): float(value) for name, value in dict(fields["scores"]).items()},
+            perplexity=_float(fields.get("perplexity")),
+            partial=bool(fields.get("partial", False)),
+            scores={str(name): _float(value) for name, value in dict(fields["scores"]).items()},
         )
     except (KeyError, TypeError, ValueError):
         return None
     return Evaluation(record=record, examples=_read_outputs(folder / OUTPUTS))
+
+
+def _float(value: Any) -> float:
+    """Null stands for what was not finite."""
+    return math.nan if value is None else float(value)
 
 
 def _read_outputs(path: Path) -> tuple[DecodedExample, ...]:

@@ -102,7 +102,9 @@ def _score_card(run: Run, name: str, title: str, digits: int) -> str:
 def _scores(run: Run) -> str:
     if run.subset is None:
         return ""
-    return f"<h2>Scores on {escape(run.subset)}</h2>{score_table(run.before, run.after)}"
+    partial = any(e is not None and e.record.partial for e in (run.before, run.after))
+    note = '<p class="note">Of the first inputs only, not of the whole set.</p>' if partial else ""
+    return f"<h2>Scores on {escape(run.subset)}</h2>{note}{score_table(run.before, run.after)}"
 
 
 def _examples(run: Run) -> str:

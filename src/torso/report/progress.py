@@ -92,3 +92,19 @@ class ProgressLine:
 
     def _print(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+class DecodingProgress:
+    """Told how many inputs are decoded, now and then says so on stderr, with the time left."""
+
+    def __init__(self, num_inputs: int, console: Console | None = None, clock: Callable[[], float] = time.monotonic):
+        self._num, self._clock, self._console = num_inputs, clock, console or Console(stderr=True)
+        self._started = self._printed_at = clock()
+
+    def __call__(self, done: int) -> None:
+        now = self._clock()
+        if done == self._num or now - self._printed_at < _PLAIN_EVERY_SECONDS:
+            return
+        self._printed_at = now
+        left = duration((now - self._started) / max(1, done) * (self._num - done))
+        self._console.print(f"decoded {done} of {self._num} inputs, {left} left", highlight=False, soft_wrap=True)

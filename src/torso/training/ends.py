@@ -70,9 +70,7 @@ class Ends:
         self._head_parameters = _own(head, part)
         self._tail_parameters = _own(tail, part)
 
-    def run(
-        self, middle: Middle, step: int, batches: Iterable[MicroBatch], window: int, loss_scale: float = 1.0
-    ) -> list[MicroBatchResult]:
+    def run(self, middle: Middle, step: int, batches: Iterable[MicroBatch], window: int) -> list[MicroBatchResult]:
         """Forward and backward of the micro-batches, at most `window` in flight; gradients go to `part`.
 
         Raises what the middle raises, after the requests in flight have ended.
@@ -87,7 +85,7 @@ class Ends:
                 for future in done:
                     flight = flights.pop(future)
                     if flight.result is None:
-                        gradient = self._tail(step, flight, future.result(), loss_scale)
+                        gradient = self._tail(step, flight, future.result())
                         flights[middle.backward(step, flight.batch.index, gradient)] = flight
                     else:
                         self._head_backward(flight, future.result())
@@ -104,14 +102,14 @@ class Ends:
         with dropout_scope(DropoutKey(self._seed, step, batch.index)):
             return _InFlight(batch, self.head(batch.token_ids.to(self._device)))
 
-    def _tail(self, step: int, flight: _InFlight, body_output: Tensor, loss_scale: float) -> Tensor:
+    def _tail(self, step: int, flight: _InFlight, body_output: Tensor) -> Tensor:
         """Tail forward, loss and tail backward; returns the gradient at the body's output, [B, T, C]."""
         batch = flight.batch
         leaf = body_output.to(self._device).detach().requires_grad_()
         token_ids, mask = batch.token_ids.to(self._device), batch.target_mask.to(self._device)
         with dropout_scope(DropoutKey(self._seed, step, batch.index)):
             loss = target_loss(self.tail(leaf), self.tail.wte.weight, token_ids, mask)
-        gradients = torch.autograd.grad(loss * loss_scale, [leaf, *self._tail_parameters], materialize_grads=True)
+        gradients = torch.autograd.grad(loss, [leaf, *self._tail_parameters], materialize_grads=True)
         flight.tail_gradients = gradients[1:]
         flight.result = MicroBatchResult(
             batch.index, float(loss.detach()), int(mask.sum()), int(batch.lengths.sum()), batch.token_ids.numel()

@@ -34,7 +34,7 @@ class Update:
     """What all parties need to make the same update."""
 
     divisor: float
-    """Target tokens of the global batch, times the loss scale."""
+    """Target tokens of the global batch."""
     clip_factor: float
     learning_rate: float
     skip: bool = False
