@@ -42,6 +42,10 @@ class EvaluateArguments:
     """Only this many inputs, the first ones."""
     server: tuple[str, ...] = ()
     """Other body servers than the run's."""
+    device: tuple[str, ...] = ()
+    """Another device than the run's."""
+    allow_inexact: bool = False
+    """Go on where the server's arithmetic is another."""
     json: bool = False
     """Print one JSON document."""
 
@@ -50,9 +54,7 @@ def main(arguments: Sequence[str]) -> int:
     """Evaluate and print the scores."""
     options = parse(EvaluateArguments, "evaluate", arguments)
     run = RunDirectory(options.run_dir)
-    config = RunConfig.from_toml(run.path / "config.toml")
-    if options.server:
-        config = dataclasses.replace(config, server=options.server)
+    config = here(run, options.server, options.device, options.allow_inexact)
     if options.max_groups is not None and options.max_groups < 1:
         raise ConfigError(f"max_groups is {options.max_groups}", "Give 1 or more.")
     with run.lock():
@@ -61,6 +63,17 @@ def main(arguments: Sequence[str]) -> int:
     if options.json:
         print(json.dumps(finite(dataclasses.asdict(record)), allow_nan=False))
     return 0
+
+
+def here(run: RunDirectory, server: Sequence[str], device: Sequence[str], allow_inexact: bool) -> RunConfig:
+    """The run's settings, with other servers and devices where they are given, for this command alone."""
+    config = RunConfig.from_toml(run.path / "config.toml")
+    return dataclasses.replace(
+        config,
+        server=tuple(server) or config.server,
+        device=tuple(device) or config.device,
+        allow_inexact=allow_inexact or config.allow_inexact,
+    ).checked()
 
 
 def evaluate_run(

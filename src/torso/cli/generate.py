@@ -10,7 +10,6 @@ from pathlib import Path
 from torso.cli.assembly import Assembly
 from torso.cli.chosen import chosen
 from torso.cli.parsing import parse
-from torso.config import RunConfig
 from torso.errors import ConfigError
 from torso.training.run_directory import RunDirectory
 
@@ -25,6 +24,14 @@ class GenerateArguments:
     """A meaning representation, e.g. "name[Blue Spice], eatType[pub]"."""
     prompt: str | None = None
     """A prompt as it stands."""
+    checkpoint: str = "last"
+    """last, best, or a step."""
+    server: tuple[str, ...] = ()
+    """Other body servers than the run's."""
+    device: tuple[str, ...] = ()
+    """Another device than the run's."""
+    allow_inexact: bool = False
+    """Go on where the server's arithmetic is another."""
     max_new_tokens: int = 64
     """At most this many new tokens."""
     json: bool = False
@@ -33,7 +40,7 @@ class GenerateArguments:
 
 def main(arguments: Sequence[str]) -> int:
     """Print the text."""
-    from torso.cli.evaluate import opened_model
+    from torso.cli.evaluate import here, opened_model
     from torso.data.corpus import Group
     from torso.data.slots import prompt_of
     from torso.evaluation.evaluate import decode_groups
@@ -44,11 +51,11 @@ def main(arguments: Sequence[str]) -> int:
     if options.max_new_tokens < 1:
         raise ConfigError(f"max_new_tokens is {options.max_new_tokens}", "Give 1 or more.")
     run = RunDirectory(options.run_dir)
-    assembly = Assembly(RunConfig.from_toml(run.path / "config.toml"))
+    assembly = Assembly(here(run, options.server, options.device, options.allow_inexact))
     assembly.use_threads()
     prompt = prompt_of(options.mr) if options.mr is not None else options.prompt or ""
     group = Group(options.mr or prompt, prompt, ())
-    with opened_model(assembly, chosen(run)) as model:
+    with opened_model(assembly, chosen(run, options.checkpoint)) as model:
         [decoded] = decode_groups(model, assembly.tokenizer, [group], assembly.max_tokens, options.max_new_tokens)
     print(json.dumps({"prompt": prompt, "output": decoded.output}) if options.json else decoded.output)
     return 0

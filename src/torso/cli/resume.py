@@ -45,7 +45,7 @@ def _resume(run: RunDirectory, config: RunConfig, more: int) -> None:
     config = dataclasses.replace(config, epochs=target)
     replace_atomically(run.path / "config.toml", config.to_toml().encode())
     run.set_epochs(target)
-    run_ranks(config, run)
+    run_ranks(assembly, run)
     finish(config, run)
 
 

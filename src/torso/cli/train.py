@@ -26,7 +26,7 @@ def main(arguments: Sequence[str]) -> int:
     run = RunDirectory.create(folder, config.to_toml(), config.epochs)
     print(f"run: {run.path}", file=sys.stderr)
     with run.lock():
-        run_ranks(config, run)
+        run_ranks(assembly, run)
         finish(config, run)
     return 0
 

@@ -60,14 +60,16 @@ def check_identity(assembly: Assembly, run: RunDirectory) -> None:
         )
 
 
-def run_ranks(config: RunConfig, run: RunDirectory) -> None:
+def run_ranks(assembly: Assembly, run: RunDirectory) -> None:
     """Train to the recorded target, in one process or in ranks under the agent. Raises Interrupted when stopped."""
     from torso.cli.client_rank import train
     from torso.parallel.launch import launch
 
+    config = assembly.config
     if config.strategy == "single":
         train(run)
         return
+    stopped = False
     try:
         launch(
             "torso.cli.client_rank",
@@ -77,7 +79,12 @@ def run_ranks(config: RunConfig, run: RunDirectory) -> None:
             progress=lambda: checkpoints.steps(run.checkpoints),
         )
     except KeyboardInterrupt:
-        raise Interrupted("stopped; the state is saved", f"Go on with `torso resume {run.path}`.") from None
+        stopped = True
+    # ranks that were asked to stop one by one have ended well too
+    saved, target = checkpoints.steps(run.checkpoints), run.state.epochs * assembly.plan.steps_per_epoch
+    if stopped or not saved or saved[-1] < target:
+        what = f"the state of step {saved[-1]} is saved" if saved else "nothing was trained yet"
+        raise Interrupted(f"stopped; {what}", f"Go on with `torso resume {run.path}`.")
 
 
 def finish(config: RunConfig, run: RunDirectory) -> None:

@@ -76,6 +76,20 @@ def test_the_first_server_that_answers_is_used(server: Servers) -> None:
     transport.close()
 
 
+def test_a_proxy_for_a_far_server_is_not_asked_for_this_machine(
+    server: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nobody = f"http://127.0.0.1:{free_ports(1)}"
+    monkeypatch.setenv("http_proxy", nobody)
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    transport = connect((server.url, "http://far.example:8700"), 5.0)
+    assert info(transport, server.url).workers
+    with pytest.raises(TransportError, match="refused"):
+        info(transport, "http://far.example:8700")
+    transport.close()
+
+
 def test_no_server_at_all_is_transient_for_a_run_and_a_wrong_request_before_its_start() -> None:
     nobody = f"http://127.0.0.1:{free_ports(1)}"
     transport = connect((nobody,), 5.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -13,7 +14,8 @@ from tests.split.harness import CONFIG, CUTS, Servers, serving
 from tests.split.wire import JSON, LENGTHS, Wire, tensor
 
 import torso
-from torso.errors import RefusedError, StateLostError
+from torso.errors import ConfigError, RefusedError, StateLostError
+from torso.parallel.ports import local_url
 from torso.split.protocol.codec import SAFETENSORS, decode, encode
 from torso.split.protocol.messages import ForwardAnswer, ForwardRequest, GenerationOpenRequest, InfoAnswer, StateAnswer
 from torso.split.server.config import ServerSettings
@@ -126,6 +128,19 @@ def test_no_thread_outlives_its_server(base: Path, speak: Callable[..., Wire]) -
 def test_a_server_listens_to_this_machine_only_unless_told_otherwise() -> None:
     settings = ServerSettings(model="mini", instance="a", secret="s", head_cut=1, tail_cut=2)
     assert settings.host == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("threads", 0), ("job_timeout_s", 0.0), ("hang_timeout_s", math.inf), ("max_body_bytes", -1)]
+)
+def test_settings_that_no_server_can_work_with_are_refused(name: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=f"{name} is {value}"):
+        ServerSettings(model="mini", instance="a", secret="s", head_cut=1, tail_cut=2, **{name: value})  # type: ignore[arg-type]
+
+
+def test_workers_find_each_other_at_an_ipv6_address() -> None:
+    assert local_url("::", 8701) == local_url("::1", 8701) == "http://[::1]:8701"
+    assert local_url("0.0.0.0", 8701) == "http://127.0.0.1:8701"
 
 
 @pytest.mark.parametrize("page", ["healthz", "readyz"])

@@ -69,16 +69,22 @@ class Transport:
 
 def connect(servers: tuple[str, ...], read_timeout_s: float, media_type: str = SAFETENSORS) -> Transport:
     """A transport of its own connections. A proxy of the environment is never asked for this very machine."""
-    local = all(is_loopback(url) for url in servers)
+    direct = {f"all://{_host(url)}": None for url in servers if is_loopback(url)}
     timeout = httpx.Timeout(read_timeout_s, connect=10.0)
     limits = httpx.Limits(max_connections=64, max_keepalive_connections=64)
-    return Transport(httpx.Client(timeout=timeout, limits=limits, trust_env=not local), media_type)
+    return Transport(httpx.Client(timeout=timeout, limits=limits, mounts=direct), media_type)
 
 
 def is_loopback(url: str) -> bool:
     """Whether the URL names this machine."""
     host = urlsplit(url).hostname or ""
     return host == "localhost" or host == "::1" or host.startswith("127.")
+
+
+def _host(url: str) -> str:
+    """As it stands in a URL: an IPv6 address in brackets."""
+    host = urlsplit(url).hostname or ""
+    return f"[{host}]" if ":" in host else host
 
 
 def persist(work: Callable[[], Result], patience_s: float, on_wait: Callable[[str], None] | None = None) -> Result:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -57,8 +58,12 @@ class ServerSettings:
     def __post_init__(self) -> None:
         if self.workers < 1 or not 1 <= self.port <= 65536 - self.workers:
             raise ConfigError(f"{self.workers} workers at port {self.port}", "Ports must lie in 1 … 65535.")
-        if self.threads < 1:
-            raise ConfigError(f"threads is {self.threads}", "Give 1 or more.")
+        for name in ("threads", "max_body_bytes", "max_tokens", "max_micro_batches", "max_decodings"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}", "Give 1 or more.")
+        for name in ("job_timeout_s", "group_timeout_s", "hang_timeout_s", "answer_within_s"):
+            if not 0.0 < getattr(self, name) < math.inf:
+                raise ConfigError(f"{name} is {getattr(self, name)}", "Give a number of seconds above 0.")
 
     def write(self, path: Path) -> None:
         """Write for the workers; readable by the owner only, because of the secret."""

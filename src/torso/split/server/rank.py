@@ -10,7 +10,7 @@ import uvicorn
 
 from torso.parallel.arithmetic import set_threads
 from torso.parallel.group import Group
-from torso.parallel.ports import listen
+from torso.parallel.ports import listen, local_url
 from torso.parallel.rank import StopRequest, end_rank
 from torso.split.server.app import create_app
 from torso.split.server.config import ServerSettings
@@ -41,10 +41,9 @@ def main(path: str, stop: StopRequest) -> None:
 def make_leader(worker: Worker) -> Leader:
     """Rank 0's leader, with its peers at the ports after its own."""
     s = worker.settings
-    host = "127.0.0.1" if s.host in ("0.0.0.0", "::") else s.host
     timeout_s = s.hang_timeout_s + s.group_timeout_s  # by then a peer that hangs has noticed it itself
     members: list[Member] = [worker]
-    members += [HttpMember(f"http://{host}:{s.port + rank}", s.secret, timeout_s) for rank in range(1, s.workers)]
+    members += [HttpMember(local_url(s.host, s.port + rank), s.secret, timeout_s) for rank in range(1, s.workers)]
     return Leader(worker, members)
 
 
