@@ -19,9 +19,9 @@ from tests.cli.jobs import (
     torso,
     wait_for,
 )
-from tests.split.harness import free_ports
 
 from torso import faults
+from torso.parallel.ports import free_ports
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

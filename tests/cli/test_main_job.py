@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from tests.cli.jobs import REST, SETTINGS, background, digest, is_running, ranks_of, serving, steps, torso, wait_for
-from tests.split.harness import free_ports
+
+from torso.parallel.ports import free_ports
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

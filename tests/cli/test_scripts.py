@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from torso.cli.processes import digest, free_ports
+from torso.cli.processes import digest
+from torso.parallel.ports import free_ports
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ("server_launch.sh", "client_launch.sh", "load_launch.sh")

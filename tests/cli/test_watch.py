@@ -7,9 +7,10 @@ import time
 from pathlib import Path
 
 from tests.split.bad_network import GOOD, SILENCE, behind_bad_network
-from tests.split.harness import base_folder, free_ports
+from tests.split.harness import base_folder
 
 from torso.cli.watch import silent
+from torso.parallel.ports import free_ports
 
 
 def test_a_worker_that_says_nothing_has_frozen_and_a_slow_one_has_not(tmp_path: Path) -> None:

@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tests.split.harness import Servers, free_ports
+from tests.split.harness import Servers
+
+from torso.parallel.ports import free_ports
 
 GOOD, SILENCE = "good", "silence"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ from torso.model.stages import Body, Head, Tail
 from torso.model.weights import RandomWeights, build, save_folder
 from torso.parallel.arithmetic import describe
 from torso.parallel.group import Group
+from torso.parallel.ports import free_ports
 from torso.records import EpochRecord, StepRecord
 from torso.split.client.job import JobSpec
 from torso.split.client.remote_body import RemoteBody
@@ -74,22 +74,6 @@ def examples(count: int = 22) -> list[Example]:
         )
         for i in range(count)
     ]
-
-
-def free_ports(count: int) -> int:
-    """First of `count` consecutive free ports."""
-    for _ in range(100):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            first = probe.getsockname()[1]
-        with contextlib.ExitStack() as stack:
-            try:
-                for port in range(first, first + count):
-                    stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return int(first)
-    raise RuntimeError("no free ports")
 
 
 class Servers:
@@ -146,6 +130,7 @@ class Servers:
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()
         while not server.started:
+            assert thread.is_alive(), f"nobody could listen at port {config.port}"
             time.sleep(0.01)
         self._servers.append(server)
         self._threads.append(thread)

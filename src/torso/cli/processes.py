@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from torso.errors import ConfigError, TorsoError
 from torso.parallel.lifetime import die_with_parent
+from torso.parallel.ports import free_ports
 
 READY_WITHIN_S = 120.0
 LAST_LINES = 3
@@ -102,20 +102,3 @@ def await_ready(process: subprocess.Popen[bytes], log: Path, from_byte: int = 0)
         if process.poll() is not None or time.monotonic() > deadline:
             raise TorsoError("the body server did not start", f"Its last words: {last_words(log)}")
         time.sleep(0.1)
-
-
-def free_ports(count: int) -> int:
-    """The first of `count` ports in a row that are free now."""
-    while True:
-        sockets = [socket.socket() for _ in range(count)]
-        try:
-            sockets[0].bind(("127.0.0.1", 0))
-            first = int(sockets[0].getsockname()[1])
-            for offset, one in enumerate(sockets[1:], start=1):
-                one.bind(("127.0.0.1", first + offset))
-        except (OSError, OverflowError):
-            continue
-        finally:
-            for one in sockets:
-                one.close()
-        return first

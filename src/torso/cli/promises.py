@@ -17,6 +17,7 @@ from torso.cli import processes
 from torso.cli.comparison import Comparison, compare
 from torso.cli.survival import Ordeal, training_seconds
 from torso.errors import TorsoError
+from torso.parallel.ports import free_ports
 
 KINDS = ("lora", "dora")
 GLOBAL_BATCH_SIZE = 8
@@ -151,7 +152,7 @@ def survive(bench: Bench) -> Iterator[Row]:
 
 
 def _serve_words(bench: Bench) -> tuple[str, list[str]]:
-    port = processes.free_ports(2)
+    port = free_ports(2)
     return f"http://127.0.0.1:{port}", processes.serve(bench.model, 2, port, "--init", bench.init)
 
 

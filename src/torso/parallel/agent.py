@@ -19,6 +19,8 @@ from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
 from torso.parallel.rank import read_outcome
 
+RESTART_GRACE_S = 3
+"""Time that the other ranks have to end by themselves when one has died."""
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -76,15 +78,33 @@ class Agent(LocalElasticAgent):
         return stopped
 
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+        died = self._end_with_the_dead()
         result: RunResult = super()._monitor_workers(worker_group)
         if result.state in (WorkerState.FAILED, WorkerState.UNHEALTHY):
-            self._on_failure(result)
+            self._on_failure(died or _describe(result))
         return result
 
-    def _on_failure(self, result: RunResult) -> None:
+    def _end_with_the_dead(self) -> str:
+        """When a rank has died, end the others: what they hold is lost, and the base class would wait half a minute.
+
+        Returns which rank died how, or nothing.
+        """
+        processes = self._processes()
+        died = [(rank, code) for rank, code in enumerate(p.poll() for p in processes) if code]
+        if not died:
+            return ""
+        running = [process for process in processes if process.poll() is None]
+        for process in running:
+            process.terminate()
+        deadline = time.monotonic() + RESTART_GRACE_S
+        while any(process.poll() is None for process in running) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        self._kill()
+        return f"rank {died[0][0]} ended with {_ending(died[0][1])}"
+
+    def _on_failure(self, how: str) -> None:
         """Decide whether the base class, which looks at the remaining restarts next, starts the group again."""
         self._refill()
-        how = _describe(result)
         if read_outcome(self._outcomes) is not None:
             self._remaining_restarts = 0
         elif self._remaining_restarts == 0:

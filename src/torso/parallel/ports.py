@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 
 from torso.errors import AddressInUseError
@@ -25,6 +26,21 @@ def listen(host: str, port: int) -> socket.socket:
         remedy = "Stop what listens there, or choose another --port."
         raise AddressInUseError(f"{host}:{port} cannot be listened at: {error.strerror}", remedy) from None
     return listener
+
+
+def free_ports(count: int) -> int:
+    """The first of `count` ports in a row that are free on this machine now.
+
+    Below the range from which systems take the ports of outgoing connections: one of those could take it before it
+    is listened at.
+    """
+    while True:
+        first = random.randrange(20000, 32000 - count)
+        try:
+            check_free("127.0.0.1", first, count)
+        except AddressInUseError:
+            continue
+        return first
 
 
 def local_url(host: str, port: int) -> str:

@@ -16,14 +16,19 @@ RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 RESTART = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
 
 
+def say(*words: object) -> None:
+    """One line in one piece: the ranks share the pipe."""
+    os.write(1, (" ".join(map(str, words)) + "\n").encode())
+
+
 def environment(stop: StopRequest) -> None:
     """Print what was set for this rank."""
-    print("rank", RANK, WORLD, os.environ["OMP_NUM_THREADS"], os.environ["NO_PROXY"], flush=True)
+    say("rank", RANK, WORLD, os.environ["OMP_NUM_THREADS"], os.environ["NO_PROXY"])
 
 
 def refuse(stop: StopRequest) -> None:
     """Rank 1 finds the request wrong; the other follows."""
-    os.write(1, f"started {RANK}\n".encode())  # in one piece: the ranks share the pipe
+    say("started", RANK)
     if RANK == 1:
         raise ConfigError("rank one does not like it", "Ask otherwise.")
     raise PeerError("another rank gave up")
@@ -31,13 +36,13 @@ def refuse(stop: StopRequest) -> None:
 
 def bug(stop: StopRequest) -> None:
     """A fault in the program itself."""
-    os.write(1, f"started {RANK}\n".encode())  # in one piece: the ranks share the pipe
+    say("started", RANK)
     raise KeyError("missing")
 
 
 def die(stop: StopRequest) -> None:
     """Rank 1 dies each time."""
-    os.write(1, f"started {RANK}\n".encode())  # in one piece: the ranks share the pipe
+    say("started", RANK)
     if RANK == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(60)
@@ -55,16 +60,16 @@ def advance(stop: StopRequest) -> None:
 def work(stop: StopRequest) -> None:
     """Until asked to stop; then save for half a second."""
     Path(sys.argv[2], f"pid-{RANK}").write_text(str(os.getpid()))
-    print("ready", RANK, flush=True)
+    say("ready", RANK)
     while not stop():
         time.sleep(0.02)
     time.sleep(0.5)
-    print("saved", RANK, flush=True)
+    say("saved", RANK)
 
 
 def stubborn(stop: StopRequest) -> None:
     """Does not end when asked to."""
-    print("ready", RANK, flush=True)
+    say("ready", RANK)
     time.sleep(60)
     while True:
         time.sleep(60)
@@ -80,7 +85,7 @@ def group(stop: StopRequest) -> None:
     peers = Group.from_environment(30.0)
     total = sum(int(part) for part in peers.all_gather(torch.tensor([RANK + 1])))
     if RANK == 0:
-        print("life", RESTART, "sum", total, flush=True)
+        say("life", RESTART, "sum", total)
     if RESTART < 6 and RANK == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     peers.barrier()

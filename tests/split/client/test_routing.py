@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 from tests.split.client.stand_ins import Wiretap, put_between
-from tests.split.harness import Recipe, Servers, free_ports
+from tests.split.harness import Recipe, Servers
 
 from torso.adapters.config import AdapterConfig
 from torso.errors import ServerMismatchError, TransportError
 from torso.model.config import Cuts
+from torso.parallel.ports import free_ports
 from torso.split.client.router import Router
 from torso.split.client.servers import check_before_start, find, info, worker_urls
 from torso.split.client.transport import connect

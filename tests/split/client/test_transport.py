@@ -6,9 +6,10 @@ import itertools
 
 import httpx
 import pytest
-from tests.split.harness import Servers, free_ports
+from tests.split.harness import Servers
 
 from torso.errors import RefusedError, ServerError, StateLostError, TransportError
+from torso.parallel.ports import free_ports
 from torso.split.client import transport as module
 from torso.split.client.servers import info
 from torso.split.client.transport import Transport, connect, is_loopback, persist
