@@ -98,3 +98,11 @@ def is_running(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
+
+
+def have_ended(pids: list[int], within_s: float = 10.0) -> bool:
+    """Whether none of these processes runs any more, now or soon."""
+    deadline = time.monotonic() + within_s
+    while any(map(is_running, pids)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not any(map(is_running, pids))

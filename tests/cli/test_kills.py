@@ -11,7 +11,7 @@ from tests.cli.jobs import (
     SETTINGS,
     background,
     digest,
-    is_running,
+    have_ended,
     kill,
     ranks_of,
     serving,
@@ -114,7 +114,7 @@ def test_after_a_power_loss_serve_and_resume_continue(
         wait_for(lambda: steps(run) >= 8, client, log)
         everybody = kill(server, client)
         server.wait()
-    assert not any(map(is_running, everybody))
+    assert have_ended(everybody)
     with serving(tiny_model, port, tmp_path / "server.log"):
         torso("resume", run)
     assert digest(run) == whole
@@ -134,7 +134,7 @@ def test_a_command_killed_while_it_writes_a_checkpoint_leaves_a_run_that_resumes
             client.kill()
             client.wait()
         torso("resume", run, "--clients", "1")
-    assert not any(map(is_running, ranks))
+    assert have_ended(ranks)
     assert digest(run) == whole
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli.jobs import REST, SETTINGS, background, digest, is_running, ranks_of, serving, steps, torso, wait_for
+from tests.cli.jobs import REST, SETTINGS, background, digest, have_ended, ranks_of, serving, steps, torso, wait_for
 
 from torso.parallel.ports import free_ports
 
@@ -81,10 +80,7 @@ def test_a_killed_command_leaves_no_rank_and_its_run_resumes(
         wait_for(lambda: steps(run) >= 3, client, log)
         ranks = ranks_of(client)
         client.kill()
-        deadline = time.monotonic() + 10
-        while any(map(is_running, ranks)) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert not any(map(is_running, ranks))
+        assert have_ended(ranks)
     torso("resume", run)
     assert digest(run) == whole
 

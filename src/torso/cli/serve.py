@@ -67,7 +67,8 @@ def main(arguments: Sequence[str]) -> int:
         progress = Path(folder) / "progress"
         settings = dataclasses.replace(settings, progress_file=str(progress))
         settings.write(path)
-        threading.Thread(target=watch, args=(settings,), daemon=True).start()
+        ended = threading.Event()
+        threading.Thread(target=watch, args=(settings, ended), daemon=True).start()
         try:
             launch(
                 "torso.split.server.rank",
@@ -78,6 +79,8 @@ def main(arguments: Sequence[str]) -> int:
             )
         except KeyboardInterrupt:
             print("torso: the body server has stopped", file=sys.stderr)
+        finally:
+            ended.set()
     return 0
 
 
