@@ -125,7 +125,7 @@ def _cost_lines(run: Run, seconds: float | None, width: int) -> list[str]:
     memory = size(max(s.memory_bytes for s in run.steps))
     server = max(s.server_memory_bytes for s in run.steps)
     first, last = run.steps[0].loss, run.steps[-1].loss
-    losses = f"training loss {number(first)} at first, {number(last)} after step {run.steps[-1].step}"
+    losses = f"training loss {number(first)} to {number(last)}"
     memory = f"memory {memory} a client" + (f", {size(server)} a worker" if server else "")
     wire = f"time {spent}, sent {size(run.bytes_sent)}, received {size(run.bytes_received)}"
     return [_clip(f"{losses}; {memory}", width), _clip(wire, width)]
