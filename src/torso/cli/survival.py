@@ -14,7 +14,7 @@ from pathlib import Path
 from torso.cli import processes
 from torso.errors import TorsoError
 from torso.records import StepRecord
-from torso.training.run_directory import MetricsLog
+from torso.training.run_directory import MetricsLog, RunDirectory
 
 VICTIMS = ("worker", "server", "client rank", "client")
 """One body worker, the command that serves, one client rank, the command that trains."""
@@ -23,6 +23,8 @@ STEPS_BETWEEN = 4
 PAUSE_S = 1.0
 """And at most this long on top, so that every phase of a step and of a save is met."""
 PATIENCE_S = 180.0
+SERVER_AWAY, MOST_TRIES = 2, 20
+"""The exit code of a command whose server is just being started again, and how often in a row that is borne."""
 POLL_S = 0.02
 
 
@@ -34,13 +36,18 @@ class Ordeal:
     serve_words: list[str]
     train_words: list[str | Path]
     random: random.Random
-    epochs: int = 1
     killed: collections.Counter[str] = field(default_factory=collections.Counter)
 
     def __post_init__(self) -> None:
         self.server_log, self.log = (self.run.with_name(f"{self.run.name}.{name}.log") for name in ("server", "client"))
+        self._tries = 0
         self._server = self._serve()
         self._client = processes.start(self.log, self.train_words)
+
+    @property
+    def epochs(self) -> int:
+        """The run's recorded target."""
+        return RunDirectory(self.run).state.epochs
 
     def kill(self) -> None:
         """One process, chosen by chance, at a moment chosen by chance."""
@@ -61,9 +68,8 @@ class Ordeal:
 
     def finish(self) -> None:
         """Let it come to its end."""
-        while self._client.poll() is None:
+        while not self._has_ended():
             time.sleep(POLL_S)
-        self._check_client()
 
     def close(self) -> None:
         """End what still runs."""
@@ -90,19 +96,26 @@ class Ordeal:
         """A run that comes to its end before is given another epoch."""
         deadline = time.monotonic() + PATIENCE_S
         while self._steps() < count:
-            if self._client.poll() is not None:
-                self._check_client()
-                self.epochs += 1
+            if self._has_ended():
                 self._client = self._resume("--epochs", "1")
             if time.monotonic() > deadline:
                 text = f"no step in {PATIENCE_S:.0f} s after {self.killed.total()} kills"
                 raise TorsoError(text, f"Its last words: {processes.last_words(self.log)}")
             time.sleep(POLL_S)
 
-    def _check_client(self) -> None:
-        if self._client.returncode:
-            text = f"the run ended with exit code {self._client.returncode} after {self.killed.total()} kills"
+    def _has_ended(self) -> bool:
+        """Whether the run came to its target; one that found its server away is resumed, as a person would."""
+        code = self._client.poll()
+        if code == SERVER_AWAY and self._tries < MOST_TRIES:
+            self._tries += 1
+            time.sleep(1.0)
+            self._client = self._resume()
+        elif code:
+            text = f"the run ended with exit code {code} after {self.killed.total()} kills"
             raise TorsoError(text, f"Its last words: {processes.last_words(self.log)}")
+        elif code == 0:
+            self._tries = 0
+        return code == 0
 
 
 def training_seconds(run: Path) -> float:
