@@ -34,14 +34,16 @@ class DemoArguments:
 def main(arguments: Sequence[str]) -> int:
     """Run it all; 1 when a check fails or the scores are poor."""
     from torso.cli.train import next_folder
-    from torso.report.log import read_run
-    from torso.report.page import write_page
-    from torso.report.summary import Check, print_summary
-    from torso.report.tables import score
 
     started = time.monotonic()
     out = make_out(parse(DemoArguments, "demo", arguments).out or next_folder(Path("runs"), "demo"))
     split, whole = out / "split", out / "whole"
+    halfway = _train_both(out, split, whole)
+    return _conclude(split, whole, halfway, started)
+
+
+def _train_both(out: Path, split: Path, whole: Path) -> dict[str, object]:
+    """The split run with its stop and its scores, the other beside it; returns the digest at the stop."""
     with ExitStack() as stack:
         reference = stack.enter_context(background(out / "whole.log", _train(whole, "single", 2)))
         url = stack.enter_context(server(out / "server.log", "mini", 2))
@@ -56,9 +58,19 @@ def main(arguments: Sequence[str]) -> int:
         run("evaluate", split, "--subset", "test")
         _say("waiting for the unsplit, unstopped run of two epochs")
         _finish(reference, out / "whole.log")
-    both, half = digest(whole), digest(whole, step=first["step"])
+    return first
+
+
+def _conclude(split: Path, whole: Path, halfway: dict[str, object], started: float) -> int:
+    """Checks, report and summary; the exit code."""
+    from torso.report.log import read_run
+    from torso.report.page import write_page
+    from torso.report.summary import Check, print_summary
+    from torso.report.tables import score
+
+    both, half = digest(whole), digest(whole, step=halfway["step"])
     checks = [
-        Check(name="split equals whole", left=str(first["digest"]), right=str(half["digest"])),
+        Check(name="split equals whole", left=str(halfway["digest"]), right=str(half["digest"])),
         Check(name="1 + 1 equals 2", left=str(digest(split)["digest"]), right=str(both["digest"])),
     ]
     write_page(split)

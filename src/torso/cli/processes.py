@@ -63,6 +63,12 @@ def digest(folder: Path, step: object = None) -> dict[str, object]:
     return document
 
 
+def logged_steps(run: Path) -> int:
+    """How many steps a run's log holds now."""
+    log = run / "metrics.jsonl"
+    return log.read_bytes().count(b'"kind": "step"') if log.exists() else 0
+
+
 def start(log: Path, words: Sequence[str | Path]) -> subprocess.Popen[bytes]:
     """A command that runs beside this one and ends with it at the latest; what it prints is added to `log`."""
     parent = os.getpid()

@@ -157,8 +157,8 @@ def _serve_words(bench: Bench) -> tuple[str, list[str]]:
 
 
 def _await_step(run: Path, step: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    metrics, deadline = run / "metrics.jsonl", time.monotonic() + STEP_WITHIN_S
-    while not metrics.exists() or metrics.read_bytes().count(b'"kind": "step"') < step:
+    deadline = time.monotonic() + STEP_WITHIN_S
+    while processes.logged_steps(run) < step:
         if process.poll() is not None or time.monotonic() > deadline:
             raise TorsoError(f"a run did not come to step {step}", f"Its last words: {processes.last_words(log)}")
         time.sleep(POLL_S)

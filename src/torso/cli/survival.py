@@ -51,7 +51,7 @@ class Ordeal:
 
     def kill(self) -> None:
         """One process, chosen by chance, at a moment chosen by chance."""
-        self._await_steps(self._steps() + self.random.randint(0, STEPS_BETWEEN))
+        self._await_steps(processes.logged_steps(self.run) + self.random.randint(0, STEPS_BETWEEN))
         time.sleep(self.random.uniform(0.0, PAUSE_S))
         victim = self.random.choice(VICTIMS)
         command = self._client if victim.startswith("client") else self._server
@@ -88,14 +88,10 @@ class Ordeal:
             return processes.start(self.log, self.train_words)
         return processes.start(self.log, ["resume", self.run, *words])
 
-    def _steps(self) -> int:
-        path = self.run / "metrics.jsonl"
-        return path.read_bytes().count(b'"kind": "step"') if path.exists() else 0
-
     def _await_steps(self, count: int) -> None:
         """A run that comes to its end before is given another epoch."""
         deadline = time.monotonic() + PATIENCE_S
-        while self._steps() < count:
+        while processes.logged_steps(self.run) < count:
             if self._has_ended():
                 self._client = self._resume("--epochs", "1")
             if time.monotonic() > deadline:

@@ -11,22 +11,19 @@ from pathlib import Path
 import pytest
 import torch
 from tests.split.bad_network import GOOD, BadNetwork, behind_bad_network
-from tests.split.client.test_remote_inference import PROMPTS, RECIPE, model
-from tests.split.harness import CONFIG, CUTS, SEED, TRAINING, Quiet, Recipe, Servers, examples, serving
+from tests.split.client.test_remote_inference import PROMPTS, RECIPE, adapted_body, model
+from tests.split.harness import CUTS, TRAINING, Quiet, Recipe, Servers, examples, serving
 
-from torso.adapters.inject import inject
 from torso.data.micro_batches import BatchPlan
 from torso.errors import StateLostError, TransportError
 from torso.evaluation.decoding import greedy
 from torso.evaluation.model import InferenceMiddle, LocalMiddle
 from torso.evaluation.perplexity import Perplexity, perplexity
 from torso.model.stages import Body
-from torso.model.weights import RandomWeights, build
 from torso.split.client import remote_inference
 from torso.split.client.remote_inference import RemoteInference
 from torso.split.client.transport import connect
 from torso.split.server.leader import Leader
-from torso.training.config import OptimizerConfig
 from torso.training.part import TrainablePart
 
 BATCHES = BatchPlan(examples(), 3, TRAINING.global_batch_size, TRAINING.micro_batch_size).step(1).micro_batches
@@ -40,14 +37,7 @@ def _little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def part() -> tuple[Body, TrainablePart]:
-    """A body whose adapter matters."""
-    body = build(Body, RandomWeights(CONFIG, SEED), CUTS)
-    part = TrainablePart(inject(body, RECIPE.adapter, 3), OptimizerConfig())
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in part.parameters.values():
-            parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.3)
-    return body, part
+    return adapted_body()
 
 
 @torch.no_grad()

@@ -35,9 +35,8 @@ def model(middle: InferenceMiddle) -> CachedModel:
     return CachedModel(head, middle, tail, CUTS, torch.device("cpu"))
 
 
-@pytest.fixture(scope="module")
-def body() -> tuple[Body, TrainablePart]:
-    """With an adapter that matters."""
+def adapted_body() -> tuple[Body, TrainablePart]:
+    """A body whose adapter matters."""
     made = build(Body, RandomWeights(CONFIG, SEED), CUTS)
     part = TrainablePart(inject(made, RECIPE.adapter, 3), OptimizerConfig())
     generator = torch.Generator().manual_seed(1)
@@ -45,6 +44,11 @@ def body() -> tuple[Body, TrainablePart]:
         for parameter in part.parameters.values():
             parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.3)
     return made, part
+
+
+@pytest.fixture(scope="module")
+def body() -> tuple[Body, TrainablePart]:
+    return adapted_body()
 
 
 @pytest.fixture(params=["steady", "lossy"])
