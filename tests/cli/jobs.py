@@ -62,7 +62,7 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes], lo
 
 def steps(run: Path) -> int:
     log = run / "metrics.jsonl"
-    return log.read_text().count('"step"') if log.exists() else 0
+    return log.read_text().count('"kind": "step"') if log.exists() else 0
 
 
 def ranks_of(process: subprocess.Popen[bytes]) -> list[int]:

@@ -81,7 +81,7 @@ def test_clients_wait_for_a_server_that_is_killed_whole_and_started_again(
     port, run, log = free_ports(2), tmp_path / "run", tmp_path / "client.log"
     words = ("train", *settings, *split(run, f"http://127.0.0.1:{port}"))
     with serving(tiny_model, port, tmp_path / "server.log") as server, background(log, *words) as client:
-        wait_for(lambda: steps(run) >= 6, client, log)
+        wait_for(lambda: steps(run) >= 3, client, log)
         server.kill()
         server.wait()
         wait_for(lambda: "waiting for the body server" in log.read_text(), client, log)
@@ -99,7 +99,7 @@ def test_clients_move_on_to_the_next_server(tiny_model: Path, settings: Words, w
         serving(tiny_model, two, tmp_path / "two.log", workers=1),
         background(log, "train", *settings, *split(run, *urls)) as client,
     ):
-        wait_for(lambda: steps(run) >= 6, client, log)
+        wait_for(lambda: steps(run) >= 3, client, log)
         kill(first)
         to_the_end(client, log)
     assert digest(run) == whole
@@ -111,7 +111,7 @@ def test_after_a_power_loss_serve_and_resume_continue(
     port, run, log = free_ports(2), tmp_path / "run", tmp_path / "client.log"
     words = ("train", *settings, *split(run, f"http://127.0.0.1:{port}"))
     with serving(tiny_model, port, tmp_path / "server.log") as server, background(log, *words) as client:
-        wait_for(lambda: steps(run) >= 8, client, log)
+        wait_for(lambda: steps(run) >= 4, client, log)
         everybody = kill(server, client)
         server.wait()
     assert have_ended(everybody)
@@ -150,4 +150,19 @@ def test_a_server_that_makes_progress_between_kills_outlives_any_number_of_them(
         with background(log, "train", *settings, *words, *every_step, plan=folder) as client:
             to_the_end(client, log)
     assert len(faults.hits(folder)) == 12
+    assert digest(run) == whole
+
+
+def test_a_stop_between_the_server_s_commit_and_the_client_s_update_saves_and_resumes(
+    tiny_model: Path, settings: Words, whole: str, tmp_path: Path
+) -> None:
+    port, run, log, folder = free_ports(1), tmp_path / "run", tmp_path / "client.log", tmp_path / "faults"
+    faults.write_plan(folder, ["stop client-1 commit.after@7"])
+    with serving(tiny_model, port, tmp_path / "server.log", workers=1):
+        words = split(run, f"http://127.0.0.1:{port}")
+        with background(log, "train", *settings, *words, plan=folder) as client:
+            to_the_end(client, log)
+        assert "stopped; the state of step" in log.read_text()
+        assert steps(run) < 12
+        torso("resume", run)
     assert digest(run) == whole

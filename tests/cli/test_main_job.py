@@ -45,10 +45,10 @@ def test_kills_on_both_sides_do_not_change_the_outcome(
     (url, serving, _), run, log = server, tmp_path / "run", tmp_path / "client.log"
     split = ("--strategy", "split", "--server", url, "--clients", "2", "--epochs", "2", "--run-dir", run)
     with background(log, "train", *settings, *split) as client:
-        wait_for(lambda: steps(run) >= 3, client, log)
+        wait_for(lambda: steps(run) >= 2, client, log)
         os.kill(ranks_of(client)[1], signal.SIGKILL)
         wait_for(lambda: "restarting the group" in log.read_text(), client, log)
-        wait_for(lambda: steps(run) >= 8, client, log)
+        wait_for(lambda: steps(run) >= 4, client, log)
         os.kill(ranks_of(serving)[0], signal.SIGKILL)
         assert client.wait(200) == 0, log.read_text()
     assert digest(run) == whole
@@ -60,7 +60,7 @@ def test_a_run_stopped_by_ctrl_c_resumes_to_the_same_outcome(
     (url, _, _), run, log = server, tmp_path / "run", tmp_path / "client.log"
     split = ("--strategy", "split", "--server", url, "--clients", "2", "--epochs", "1", "--run-dir", run)
     with background(log, "train", *settings, *split) as client:
-        wait_for(lambda: steps(run) >= 3, client, log)
+        wait_for(lambda: steps(run) >= 2, client, log)
         client.send_signal(signal.SIGINT)
         assert client.wait(90) == 0, log.read_text()
     last = log.read_text().splitlines()[-1]
@@ -77,7 +77,7 @@ def test_a_killed_command_leaves_no_rank_and_its_run_resumes(
     (url, _, _), run, log = server, tmp_path / "run", tmp_path / "client.log"
     split = ("--strategy", "split", "--server", url, "--clients", "2", "--epochs", "2", "--run-dir", run)
     with background(log, "train", *settings, *split) as client:
-        wait_for(lambda: steps(run) >= 3, client, log)
+        wait_for(lambda: steps(run) >= 2, client, log)
         ranks = ranks_of(client)
         client.kill()
         assert have_ended(ranks)
@@ -85,16 +85,17 @@ def test_a_killed_command_leaves_no_rank_and_its_run_resumes(
     assert digest(run) == whole
 
 
+@pytest.mark.parametrize("workers", [1, 2])
 def test_a_worker_that_freezes_is_replaced(
-    settings: tuple[str | Path, ...], whole: str, tiny_model: Path, tmp_path: Path
+    settings: tuple[str | Path, ...], whole: str, tiny_model: Path, tmp_path: Path, workers: int
 ) -> None:
-    port, log, run, told = free_ports(2), tmp_path / "server.log", tmp_path / "run", tmp_path / "client.log"
-    serve = ("serve", "--model", tiny_model, "--workers", "2", "--port", str(port), "--group-timeout-s", "5")
+    port, log, run, told = free_ports(workers), tmp_path / "server.log", tmp_path / "run", tmp_path / "client.log"
+    serve = ("serve", "--model", tiny_model, "--workers", str(workers), "--port", str(port), "--group-timeout-s", "5")
     split = ("--strategy", "split", "--server", f"http://127.0.0.1:{port}", "--epochs", "2", "--run-dir", run)
     with background(log, *serve) as serving:
         wait_for(lambda: "ready:" in log.read_text(), serving, log)
         with background(told, "train", *settings, *split) as client:
-            wait_for(lambda: steps(run) >= 3, client, told)
+            wait_for(lambda: steps(run) >= 2, client, told)
             os.kill(ranks_of(serving)[-1], signal.SIGSTOP)
             assert client.wait(120) == 0, told.read_text()
     assert "has said nothing for 5 s" in log.read_text()
