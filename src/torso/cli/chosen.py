@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from torso.config import RunConfig
 from torso.errors import RunDirectoryError
 from torso.records import EpochRecord, EvaluationRecord
 from torso.training import checkpoint as checkpoints
@@ -44,7 +45,8 @@ def check_base(assembly: Assembly, checkpoint: Checkpoint) -> None:
 def _step(run: RunDirectory, which: str) -> int:
     saved = checkpoints.steps(run.checkpoints)
     if which == "best":
-        best = best_step(MetricsLog(run.path).read(EpochRecord, EvaluationRecord), saved)
+        best_by = RunConfig.from_toml(run.path / "config.toml").best_by
+        best = best_step(MetricsLog(run.path).read(EpochRecord, EvaluationRecord), saved, best_by)
         if best is None:
             raise RunDirectoryError(
                 f"nothing is known yet of the checkpoints of {run.path}", "Train an epoch, or evaluate on dev."
