@@ -77,11 +77,16 @@ def here(run: RunDirectory, server: Sequence[str], device: Sequence[str], allow_
 
 
 def evaluate_run(
-    run: RunDirectory, config: RunConfig, subset: str, checkpoint: Checkpoint | None, max_groups: int | None = None
+    run: RunDirectory,
+    config: RunConfig,
+    subset: str,
+    checkpoint: Checkpoint | None,
+    max_groups: int | None = None,
+    decode: bool = True,
 ) -> EvaluationRecord:
-    """Perplexity and scores on a split at a checkpoint (None: the base model).
+    """Perplexity and, from decoded outputs, scores on a split at a checkpoint (None: the base model).
 
-    Saved under `evaluation/`, logged, and printed on stderr.
+    Outputs are saved under `evaluation/`; the record is logged, and printed on stderr.
     """
     assembly = Assembly(config)
     assembly.use_threads()
@@ -91,7 +96,7 @@ def evaluate_run(
     with opened_model(assembly, checkpoint) as model:
         measured = measure_perplexity(model, assembly.tokenizer, groups, assembly.max_tokens)
         decoded: list[Decoded] = []
-        if not is_plain_text(groups):
+        if decode and not is_plain_text(groups):
             decoded = decode_groups(model, assembly.tokenizer, groups, assembly.max_tokens, on_progress=progress)
     record = EvaluationRecord(
         step=checkpoint.step if checkpoint else 0,
@@ -101,7 +106,9 @@ def evaluate_run(
         scores=score(decoded) if decoded else {},
         partial=len(groups) < len(everything),
     )
-    save(run.path / "evaluation" / f"{subset}-{f'step-{record.step:08d}' if checkpoint else 'base'}", record, decoded)
+    if decode:
+        name = f"{subset}-{f'step-{record.step:08d}' if checkpoint else 'base'}"
+        save(run.path / "evaluation" / name, record, decoded)
     MetricsLog(run.path).append(record)
     print(describe(record), file=sys.stderr)
     return record
