@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from torso.cli.assembly import Assembly
+from torso.cli.assembly import Assembly, num_threads
 from torso.cli.chosen import check_base, chosen
 from torso.cli.parsing import parse
 from torso.config import RunConfig
 from torso.errors import ConfigError
+from torso.evaluation.decoding import DecodingConfig
 from torso.evaluation.evaluate import Decoded, decode_groups, is_plain_text, measure_perplexity, save, score
 from torso.evaluation.model import CachedModel, LocalMiddle
 from torso.records import EvaluationRecord, finite
@@ -26,8 +27,8 @@ from torso.training.checkpoint import Checkpoint
 from torso.training.run_directory import MetricsLog, RunDirectory
 
 
-@dataclass(frozen=True)
-class EvaluateArguments:
+@dataclass(frozen=True, kw_only=True)
+class EvaluateArguments(DecodingConfig):
     """Decode a split of the run's data set and score it."""
 
     run_dir: Path
@@ -42,6 +43,8 @@ class EvaluateArguments:
     """Only this many inputs, the first ones."""
     server: tuple[str, ...] = ()
     """Other body servers than the run's."""
+    whole: bool = False
+    """The whole model in this process, though the run is split."""
     device: tuple[str, ...] = ()
     """Another device than the run's."""
     allow_inexact: bool = False
@@ -54,20 +57,26 @@ def main(arguments: Sequence[str]) -> int:
     """Evaluate and print the scores."""
     options = parse(EvaluateArguments, "evaluate", arguments)
     run = RunDirectory(options.run_dir)
-    config = here(run, options.server, options.device, options.allow_inexact)
+    config = here(run, options.server, options.device, options.allow_inexact, options.whole)
     if options.max_groups is not None and options.max_groups < 1:
         raise ConfigError(f"max_groups is {options.max_groups}", "Give 1 or more.")
     with run.lock():
         checkpoint = None if options.base else chosen(run, options.checkpoint)
-        record = evaluate_run(run, config, options.subset, checkpoint, options.max_groups)
+        decoding = DecodingConfig.of(options)
+        record = evaluate_run(run, config, options.subset, checkpoint, options.max_groups, decoding=decoding)
     if options.json:
         print(json.dumps(finite(dataclasses.asdict(record)), allow_nan=False))
     return 0
 
 
-def here(run: RunDirectory, server: Sequence[str], device: Sequence[str], allow_inexact: bool) -> RunConfig:
+def here(
+    run: RunDirectory, server: Sequence[str], device: Sequence[str], allow_inexact: bool, whole: bool
+) -> RunConfig:
     """The run's settings, with other servers and devices where they are given, for this command alone."""
     config = RunConfig.from_toml(run.path / "config.toml")
+    if whole:
+        # with the split's number of threads: the bits depend on it
+        config = dataclasses.replace(config, strategy="single", clients=1, threads=num_threads(config))
     return dataclasses.replace(
         config,
         server=tuple(server) or config.server,
@@ -83,6 +92,7 @@ def evaluate_run(
     checkpoint: Checkpoint | None,
     max_groups: int | None = None,
     decode: bool = True,
+    decoding: DecodingConfig = DecodingConfig(),  # noqa: B008 (frozen)
 ) -> EvaluationRecord:
     """Perplexity and, from decoded outputs, scores on a split at a checkpoint (None: the base model).
 
@@ -97,7 +107,7 @@ def evaluate_run(
         measured = measure_perplexity(model, assembly.tokenizer, groups, assembly.max_tokens)
         decoded: list[Decoded] = []
         if decode and not is_plain_text(groups):
-            decoded = decode_groups(model, assembly.tokenizer, groups, assembly.max_tokens, on_progress=progress)
+            decoded = decode_groups(model, assembly.tokenizer, groups, assembly.max_tokens, decoding, progress)
     record = EvaluationRecord(
         step=checkpoint.step if checkpoint else 0,
         subset=subset,
@@ -105,10 +115,11 @@ def evaluate_run(
         perplexity=measured.value,
         scores=score(decoded) if decoded else {},
         partial=len(groups) < len(everything),
+        decoding=decoding.name,
     )
     if decode:
-        name = f"{subset}-{f'step-{record.step:08d}' if checkpoint else 'base'}"
-        save(run.path / "evaluation" / name, record, decoded)
+        names = [subset, f"step-{record.step:08d}" if checkpoint else "base", decoding.name]
+        save(run.path / "evaluation" / "-".join(filter(None, names)), record, decoded)
     MetricsLog(run.path).append(record)
     print(describe(record), file=sys.stderr)
     return record
@@ -148,5 +159,6 @@ def describe(record: EvaluationRecord) -> str:
     """One line for people."""
     what = "adapted, " if record.adapted else "without adapter, "
     what += "first inputs only, " if record.partial else ""
+    what += f"{record.decoding}, " if record.decoding else ""
     scores = "  ".join(f"{name} {value:.4f}" for name, value in record.scores.items())
     return f"{record.subset} ({what}step {record.step}): perplexity {record.perplexity:.3f}  {scores}".rstrip()

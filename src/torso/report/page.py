@@ -115,6 +115,8 @@ def _scores(run: Run) -> str:
         return ""
     partial = any(e is not None and e.record.partial for e in (run.before, run.after))
     note = '<p class="note">Of the first inputs only, not of the whole set.</p>' if partial else ""
+    decoding = run.after.record.decoding if run.after else ""
+    note += f'<p class="note">Decoded with {escape(decoding)}.</p>' if decoding else ""
     return f"<h2>Scores on {escape(run.subset)}</h2>{note}{score_table(run.before, run.after)}"
 
 
@@ -159,7 +161,8 @@ def _epochs(run: Run) -> str:
 
 def _epoch_scores(run: Run) -> str:
     """Of dev, on which the best checkpoint is chosen."""
-    on_dev = [e for e in run.evaluations if e.record.subset == "dev" and e.record.adapted and not e.record.partial]
+    greedily = [e for e in run.evaluations if not e.record.decoding and not e.record.partial]
+    on_dev = [e for e in greedily if e.record.subset == "dev" and e.record.adapted]
     best_by = str(find_setting(run.settings, "best_by") or PERPLEXITY)
     known = {e.record.step for e in on_dev}
     scores = epoch_score_table(run.epochs, on_dev, best_step([e.record for e in on_dev], known, best_by))

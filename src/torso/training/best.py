@@ -13,11 +13,12 @@ PERPLEXITY = "perplexity"
 def best_step(records: Sequence[Record], saved: Collection[int], best_by: str = PERPLEXITY) -> int | None:
     """The saved step that is best on dev: of the lowest perplexity, or of the highest value of a named score.
 
-    While no saved step has that score it goes by perplexity on dev, and without any by the lowest epoch loss.
-    Evaluations of the base model, or of a part of dev, do not count. Of equals the newest. None when nothing is known.
+    While no saved step has that score it goes by perplexity on dev, and without any by the lowest epoch loss. Scores
+    are those of greedy outputs; evaluations of the base model, or of a part of dev, do not count. Of equals the newest.
+    None when nothing is known.
     """
     on_dev = [r for r in records if isinstance(r, EvaluationRecord) and _counts(r)]
-    scored = {r.step: -r.scores[best_by] for r in on_dev if best_by in r.scores}
+    scored = {r.step: -r.scores[best_by] for r in on_dev if best_by in r.scores and not r.decoding}
     perplexity = {r.step: r.perplexity for r in on_dev}
     loss = {r.step: r.loss for r in records if isinstance(r, EpochRecord)}
     found = (_lowest(values, saved) for values in (scored, perplexity, loss))
