@@ -29,6 +29,7 @@ def read_adapter(folder: Path, config: RunConfig) -> tuple[PeftAdapter, RunConfi
 
     Raises AdapterError when it does not fit the model of `config`, ConfigError when a setting says otherwise.
     """
+    _check_named_base(peft_format.read(folder), folder, config.model)
     adapter = peft_format.read(folder, config_of(config.model).n_layer)
     _check_base(adapter, folder, Assembly(config))
     for name, of_adapter in _SETTINGS.items():
@@ -59,12 +60,16 @@ def adapter_of(config: RunConfig, checkpoint: Checkpoint, base: str) -> PeftAdap
     return PeftAdapter(config.adapter_config, tensors, base)
 
 
-def _check_base(adapter: PeftAdapter, folder: Path, assembly: Assembly) -> None:
-    """Raise AdapterError unless the adapter can belong to the model."""
-    model = assembly.config.model
+def _check_named_base(adapter: PeftAdapter, folder: Path, model: str) -> None:
+    """Before anything of the model is read: both may have names that say that they differ."""
     named = (adapter.base_model or "").removeprefix("openai-community/")
     if named in ("mini", *SIZES) and model in ("mini", *SIZES) and named != model:
         raise AdapterError(f"{folder} was trained on {named}, not on {model}", f"Give --model {named}.")
+
+
+def _check_base(adapter: PeftAdapter, folder: Path, assembly: Assembly) -> None:
+    """Raise AdapterError unless the adapter can belong to the model."""
+    model = assembly.config.model
     if adapter.base not in (None, assembly.source.fingerprint(None)):
         raise AdapterError(f"{folder} was trained on other weights than those of {model}", "Give the --model it is of.")
     shapes = expected_shapes(assembly.source.config)
