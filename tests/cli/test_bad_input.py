@@ -17,6 +17,7 @@ from tests.split.harness import Servers, serving
 from torso.adapters import peft_format
 from torso.adapters.config import AdapterConfig
 from torso.adapters.inject import inject
+from torso.cli.adapters import base_of
 from torso.cli.main import main
 from torso.model.config import Cuts
 from torso.model.stages import GPT2
@@ -281,7 +282,7 @@ def an_adapter(tiny_model: Path, tmp_path: Path) -> Path:
     config = AdapterConfig(lora_rank=2, targets=("attn.c_attn",))
     tensors = {name: p.detach() for name, p in inject(model, config, seed=0).items()}
     folder = tmp_path / "adapter"
-    peft_format.write(folder, peft_format.PeftAdapter(config, tensors, source.fingerprint(None)), "mini")
+    peft_format.write(folder, peft_format.PeftAdapter(config, tensors, base_of(source)), "mini")
     return folder
 
 
