@@ -99,6 +99,9 @@ def _check_base(adapter: PeftAdapter, folder: Path, assembly: Assembly) -> None:
     shapes = expected_shapes(assembly.source.config)
     for name, tensor in adapter.tensors.items():
         module, _, leaf = name.rpartition(".")
+        if f"{module}.weight" not in shapes:
+            found = f"{folder} has tensors of {module}, {model} has {assembly.source.config.n_layer} blocks"
+            raise AdapterError(found, "Give the --model that it was trained on.")
         out, width = shapes[f"{module}.weight"]
         size = {"lora_A": tensor.shape[-1] == width, "lora_B": tensor.shape[0] == out}.get(leaf, tensor.shape[0] == out)
         if not size:

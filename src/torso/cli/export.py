@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -134,8 +135,9 @@ def _check_new(out: Path) -> None:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"{out} is there and not empty", "Name a new folder with --out.")
     above = next(folder for folder in out.parents if folder.exists())
-    if not above.is_dir():
-        raise ConfigError(f"{above} is no folder", "Name a new folder with --out.")
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        what = "may not be written to" if above.is_dir() else "is no folder"
+        raise ConfigError(f"{above} {what}", "Name a new folder with --out.")
 
 
 def _whole(assembly: Assembly, exported: Exported) -> dict[str, Tensor]:
