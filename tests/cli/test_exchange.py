@@ -17,6 +17,8 @@ from tests.split.harness import Servers
 from torch import Tensor
 
 from torso.adapters import peft_format
+from torso.cli import push
+from torso.cli.adapters import start_from
 from torso.cli.main import main
 from torso.config import RunConfig
 from torso.data.tokenizer import Tokenizer
@@ -242,3 +244,31 @@ def test_all_weights_of_a_run_come_out_as_a_model(
     assert main(["export", str(run.path), "--format", "hf", "--out", str(tmp_path / "x")]) == 2
     assert "not a whole GPT-2: ln_f.bias" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hf", "next", "run"]
+
+
+def test_random_weights_are_no_model_that_others_know(theirs: Path, model: Path, tiny_data: str, tmp_path: Path) -> None:
+    found = peft_format.read(theirs)
+    config = RunConfig(model=str(model), init="random", data=tiny_data, modules=found.config.modules, rslora=True)
+    run = RunDirectory.create(tmp_path / "run", config.to_toml(), 1)
+    checkpoints.save(run.checkpoints, 0, start_from(found).state, {})
+    torso("export", run.path, "--out", tmp_path / "out")
+    assert peft_format.read(tmp_path / "out").base_model is None
+    assert same(peft_format.read(tmp_path / "out").tensors, found.tensors)
+
+
+def test_a_run_is_pushed_as_it_would_be_exported(run: Path, exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[tuple[dict[str, bytes], str, bool]] = []
+
+    def upload(files: dict[str, Path | bytes], to: str, private: bool) -> str:
+        data = {name: file if isinstance(file, bytes) else file.read_bytes() for name, file in files.items()}
+        sent.append((data, to, private))
+        return "https://hub"
+
+    monkeypatch.setattr(push, "upload", upload)
+    torso("push", run, "--to", "me/adapter")
+    torso("push", run, "--to", "me/model", "--format", "merged", "--public")
+    assert [(to, private) for _, to, private in sent] == [("me/adapter", True), ("me/model", False)]
+    for kind, (files, _, _) in zip(("peft", "merged"), sent, strict=True):
+        expected = {path.name: path.read_bytes() for path in (exported / kind).iterdir()}
+        assert files.keys() == expected.keys()
+        assert [name for name in files if files[name] != expected[name]] in ([], ["adapter_config.json"])
