@@ -86,10 +86,22 @@ class EvaluationRecord:
     """By name of the definition, e.g. `hf_bleu`, `official_bleu`, `hf_meteor`."""
     partial: bool = False
     """Whether only the first inputs were evaluated."""
+    seconds: float = 0.0
 
 
-Record = StepRecord | EpochRecord | EvaluationRecord
-_KINDS: dict[str, type[Any]] = {cls.kind: cls for cls in (StepRecord, EpochRecord, EvaluationRecord)}
+@dataclass(frozen=True, kw_only=True)
+class SaveRecord:
+    """One checkpoint, written after it is whole."""
+
+    kind: ClassVar[str] = "save"
+
+    step: int
+    seconds: float
+    """From the request for the body's state until it is verified on disk; not part of any step's seconds."""
+
+
+Record = StepRecord | EpochRecord | EvaluationRecord | SaveRecord
+_KINDS: dict[str, type[Any]] = {cls.kind: cls for cls in (StepRecord, EpochRecord, EvaluationRecord, SaveRecord)}
 
 
 def to_line(record: Record) -> str:

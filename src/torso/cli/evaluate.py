@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -87,7 +88,7 @@ def evaluate_run(
     assembly.use_threads()
     everything = assembly.corpus.split(subset)
     groups = everything[:max_groups]
-    progress = DecodingProgress(len(groups))
+    progress, started = DecodingProgress(len(groups)), time.monotonic()
     with opened_model(assembly, checkpoint) as model:
         measured = measure_perplexity(model, assembly.tokenizer, groups, assembly.max_tokens)
         decoded: list[Decoded] = []
@@ -100,6 +101,7 @@ def evaluate_run(
         perplexity=measured.value,
         scores=score(decoded) if decoded else {},
         partial=len(groups) < len(everything),
+        seconds=time.monotonic() - started,
     )
     save(run.path / "evaluation" / f"{subset}-{f'step-{record.step:08d}' if checkpoint else 'base'}", record, decoded)
     MetricsLog(run.path).append(record)

@@ -18,6 +18,7 @@ COMMANDS = {
     "generate": "text for one input",
     "digest": "one hash of a run's adapters, optimizer and step",
     "report": "one HTML page of a run",
+    "compare": "several strategies side by side, measured on this machine",
     "verify": "put the promises to the test on this machine",
     "demo": "the main job on this machine, with its checks",
 }

@@ -12,7 +12,7 @@ from torso import faults
 from torso.adapters.names import parameter_order
 from torso.errors import PeerError, StateLostError, TorsoError, TransportError
 from torso.parallel.group import Group
-from torso.records import EpochRecord, EvaluationRecord, StepRecord
+from torso.records import EpochRecord, EvaluationRecord, SaveRecord, StepRecord
 from torso.training import checkpoint as checkpoints
 from torso.training.agreement import Vote, on_leader, vote
 from torso.training.best import best_step
@@ -230,6 +230,7 @@ class Trainer:
         # the leader looks: another rank would come late, and find what the leader is saving now
         if on_leader(self._group, lambda: {"whole": checkpoints.is_whole(self._run.checkpoints, self._step)})["whole"]:
             return
+        started = time.monotonic()
         body = self._middle.state(self._step)
 
         def write() -> dict[str, Any]:
@@ -238,6 +239,7 @@ class Trainer:
             saved = [*checkpoints.steps(folder), self._step]
             best = best_step(self._log.read(EpochRecord, EvaluationRecord), saved)
             checkpoints.save(folder, self._step, state, self._info, self._training.keep_checkpoints, best)
+            self._log.append(SaveRecord(step=self._step, seconds=time.monotonic() - started))
             return {}
 
         on_leader(self._group, write)
