@@ -117,6 +117,10 @@ class RunConfig:
     """Save after this many minutes too."""
     keep_checkpoints: int = 2
     """Newest checkpoints that are kept, at least 2; the best one is kept besides."""
+    keep_epochs: int = 5
+    """Besides, the ends of so many newest epochs: all of them are scored on dev when training ends."""
+    best_by: Literal["perplexity", "official_bleu", "hf_bleu", "hf_meteor"] = "perplexity"
+    """Which score on dev decides which checkpoint is the best."""
     evaluate: Literal["dev", "test", "none"] = "dev"
     """What is decoded and scored at the end of training."""
 
@@ -220,6 +224,8 @@ MAY_CHANGE = frozenset(
         "checkpoint_every_steps",
         "checkpoint_every_minutes",
         "keep_checkpoints",
+        "keep_epochs",
+        "best_by",
         "evaluate",
         "allow_inexact",
     }

@@ -86,6 +86,8 @@ class EvaluationRecord:
     """By name of the definition, e.g. `hf_bleu`, `official_bleu`, `hf_meteor`."""
     partial: bool = False
     """Whether only the first inputs were evaluated."""
+    decoding: str = ""
+    """How outputs were decoded, e.g. `beam10-lp0.9-ng4`; empty for greedily."""
     seconds: float = 0.0
 
 

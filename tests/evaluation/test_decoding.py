@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -10,12 +10,24 @@ import torch
 from torch import Tensor
 
 from torso.errors import DataError
-from torso.evaluation.decoding import greedy
+from torso.evaluation.decoding import DecodingConfig, decode
 from torso.evaluation.model import CachedModel, GenerationMiddle
 
 LENGTHS = (1, 7, 3, 12, 7, 2, 30, 5)
 NEVER = 97
 """No token: the vocabulary ends before it."""
+
+
+def greedy(
+    model: CachedModel,
+    prompts: Sequence[Sequence[int]],
+    end_id: int,
+    max_new_tokens: int = 20,
+    batch_size: int = 64,
+    on_progress: Callable[[int], None] = lambda done: None,
+) -> list[list[int]]:
+    config = DecodingConfig(max_new_tokens=max_new_tokens, batch_size=batch_size)
+    return decode(model, prompts, end_id, config, on_progress)
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ from torso.data.tokenizer import Tokenizer
 from torso.errors import DataError, MissingResourceError
 from torso.evaluation import evaluate
 from torso.evaluation.bleu import hf_bleu, official_bleu
+from torso.evaluation.decoding import DecodingConfig
 from torso.evaluation.evaluate import Decoded, clean, decode_groups, measure_perplexity, name_copied, save, score
 from torso.evaluation.model import CachedModel, LocalMiddle
 from torso.model.config import Cuts, GPT2Config
@@ -26,6 +27,7 @@ from torso.model.weights import RandomWeights, build
 from torso.records import EvaluationRecord
 
 CUTS = Cuts(1, 2, 3)
+TWELVE = DecodingConfig(max_new_tokens=12)
 GROUPS = [
     Group(mr, prompt_of(mr), references)
     for mr, references in (
@@ -77,7 +79,7 @@ def test_each_group_is_decoded_once_from_its_prompt_and_stands_beside_its_refere
     model: CachedModel, tokenizer: Tokenizer
 ) -> None:
     told: list[int] = []
-    decoded = decode_groups(model, tokenizer, GROUPS, 128, 12, on_progress=told.append)
+    decoded = decode_groups(model, tokenizer, GROUPS, 128, TWELVE, on_progress=told.append)
     assert [(d.mr, d.references) for d in decoded] == [(g.mr, g.references) for g in GROUPS]
     assert told == [3]
     for group, found in zip(GROUPS, decoded, strict=True):
@@ -97,7 +99,7 @@ def test_perplexity_covers_every_reference(model: CachedModel, tokenizer: Tokeni
 
 def test_a_prompt_without_room_is_an_error_before_anything_is_decoded(model: CachedModel, tokenizer: Tokenizer) -> None:
     with pytest.raises(DataError, match="prompt 1"):
-        decode_groups(model, tokenizer, GROUPS, 20, 19)
+        decode_groups(model, tokenizer, GROUPS, 20, DecodingConfig(max_new_tokens=19))
 
 
 @pytest.mark.parametrize(
@@ -198,7 +200,7 @@ def test_a_perplexity_that_is_not_finite_is_null(tmp_path: Path) -> None:
 def test_from_groups_to_files_scores_are_recomputable_from_what_is_saved(
     model: CachedModel, tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
-    decoded = decode_groups(model, tokenizer, GROUPS, 128, 12)
+    decoded = decode_groups(model, tokenizer, GROUPS, 128, TWELVE)
     measured = measure_perplexity(model, tokenizer, GROUPS, 128)
     record = dataclasses.replace(RECORD, perplexity=measured.value, scores=score(decoded))
     save(tmp_path, record, decoded)

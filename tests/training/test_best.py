@@ -13,10 +13,15 @@ def epoch(step: int, loss: float) -> EpochRecord:
 
 
 def evaluation(
-    step: int, perplexity: float, subset: str = "dev", adapted: bool = True, partial: bool = False
+    step: int,
+    perplexity: float,
+    subset: str = "dev",
+    adapted: bool = True,
+    partial: bool = False,
+    scores: dict[str, float] | None = None,
 ) -> EvaluationRecord:
     return EvaluationRecord(
-        step=step, subset=subset, adapted=adapted, perplexity=perplexity, scores={}, partial=partial
+        step=step, subset=subset, adapted=adapted, perplexity=perplexity, scores=scores or {}, partial=partial
     )
 
 
@@ -28,6 +33,13 @@ def test_an_evaluation_on_dev_outweighs_the_loss() -> None:
     records = [epoch(10, 2.0), epoch(20, 1.5), evaluation(10, 4.0)]
     assert best_step(records, [10, 20]) == 10
     assert best_step([*records, evaluation(20, 3.0)], [10, 20]) == 20
+
+
+def test_a_named_score_decides_where_a_checkpoint_has_it_and_more_is_better() -> None:
+    records = [evaluation(10, 4.0, scores={"hf_bleu": 0.3}), evaluation(20, 3.0, scores={"hf_bleu": 0.2})]
+    assert best_step(records, [10, 20], "hf_bleu") == 10
+    assert best_step([*records, evaluation(30, 1.0)], [10, 20, 30], "hf_bleu") == 10
+    assert best_step(records, [10, 20], "official_bleu") == 20
 
 
 def test_step_0_can_be_the_best_too() -> None:

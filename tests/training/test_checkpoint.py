@@ -58,9 +58,9 @@ def test_more_are_kept_when_asked_for(tmp_path: Path) -> None:
 
 def test_the_best_is_kept_besides_and_goes_when_another_is_better(tmp_path: Path) -> None:
     for step in (1, 2, 3, 4):
-        checkpoints.save(tmp_path, step, a_state(), {}, best=1)
+        checkpoints.save(tmp_path, step, a_state(), {}, besides=[1])
     assert checkpoints.steps(tmp_path) == [1, 3, 4]
-    checkpoints.save(tmp_path, 5, a_state(), {}, best=5)
+    checkpoints.save(tmp_path, 5, a_state(), {}, besides=[5])
     assert checkpoints.steps(tmp_path) == [4, 5]
 
 

@@ -67,12 +67,18 @@ def test_fewer_than_two_checkpoints_are_refused(keep: int) -> None:
 
 
 def test_the_best_by_dev_perplexity_outlives_newer_ones(tmp_path: Path) -> None:
-    recipe = recipe_in(tmp_path / "a")
+    recipe = recipe_in(tmp_path / "a", dataclasses.replace(TRAINING, keep_epochs=0))
     recipe.train(2)
     record = EvaluationRecord(step=2, subset="dev", adapted=True, perplexity=3.0, scores={})
     MetricsLog(recipe.folder).append(record)
     recipe.train(12)
     assert saved(recipe) == [2, 10, 12]
+
+
+def test_the_ends_of_the_newest_epochs_are_kept_to_be_scored_on_dev(tmp_path: Path) -> None:
+    recipe = recipe_in(tmp_path / "a", dataclasses.replace(TRAINING, keep_epochs=2, checkpoint_every_steps=1))
+    recipe.train(11)
+    assert saved(recipe) == [6, 9, 10, 11]
 
 
 def test_a_damaged_checkpoint_is_named_with_the_steps_that_are_replayed_and_written_again(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from torso.config import RunConfig
 from torso.errors import RunDirectoryError
 from torso.records import EpochRecord, EvaluationRecord
 from torso.training import checkpoint as checkpoints
@@ -29,6 +30,13 @@ def chosen(run: RunDirectory, which: str = "last") -> Checkpoint:
     return checkpoint
 
 
+def best_saved(run: RunDirectory) -> int | None:
+    """The step of the best checkpoint by the run's own measure; None when nothing is known."""
+    best_by = RunConfig.from_toml(run.path / "config.toml").best_by
+    records = MetricsLog(run.path).read(EpochRecord, EvaluationRecord)
+    return best_step(records, checkpoints.steps(run.checkpoints), best_by)
+
+
 def check_base(assembly: Assembly, checkpoint: Checkpoint) -> None:
     """Raise RunDirectoryError when tokenizer or base weights are others than those that were trained on."""
     ours = assembly.base_identity
@@ -44,7 +52,7 @@ def check_base(assembly: Assembly, checkpoint: Checkpoint) -> None:
 def _step(run: RunDirectory, which: str) -> int:
     saved = checkpoints.steps(run.checkpoints)
     if which == "best":
-        best = best_step(MetricsLog(run.path).read(EpochRecord, EvaluationRecord), saved)
+        best = best_saved(run)
         if best is None:
             raise RunDirectoryError(
                 f"nothing is known yet of the checkpoints of {run.path}", "Train an epoch, or evaluate on dev."

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from torso.cli.assembly import Assembly
+from torso.cli.assembly import Assembly, num_threads
 from torso.cli.chosen import check_base, chosen
 from torso.cli.parsing import parse
 from torso.config import RunConfig
 from torso.errors import ConfigError
+from torso.evaluation.decoding import DecodingConfig
 from torso.evaluation.evaluate import Decoded, decode_groups, is_plain_text, measure_perplexity, save, score
 from torso.evaluation.model import CachedModel, LocalMiddle
 from torso.records import EvaluationRecord, finite
@@ -27,8 +28,8 @@ from torso.training.checkpoint import Checkpoint
 from torso.training.run_directory import MetricsLog, RunDirectory
 
 
-@dataclass(frozen=True)
-class EvaluateArguments:
+@dataclass(frozen=True, kw_only=True)
+class EvaluateArguments(DecodingConfig):
     """Decode a split of the run's data set and score it."""
 
     run_dir: Path
@@ -43,6 +44,8 @@ class EvaluateArguments:
     """Only this many inputs, the first ones."""
     server: tuple[str, ...] = ()
     """Other body servers than the run's."""
+    whole: bool = False
+    """The whole model in this process, though the run is split."""
     device: tuple[str, ...] = ()
     """Another device than the run's."""
     allow_inexact: bool = False
@@ -55,20 +58,26 @@ def main(arguments: Sequence[str]) -> int:
     """Evaluate and print the scores."""
     options = parse(EvaluateArguments, "evaluate", arguments)
     run = RunDirectory(options.run_dir)
-    config = here(run, options.server, options.device, options.allow_inexact)
+    config = here(run, options.server, options.device, options.allow_inexact, options.whole)
     if options.max_groups is not None and options.max_groups < 1:
         raise ConfigError(f"max_groups is {options.max_groups}", "Give 1 or more.")
     with run.lock():
         checkpoint = None if options.base else chosen(run, options.checkpoint)
-        record = evaluate_run(run, config, options.subset, checkpoint, options.max_groups)
+        decoding = DecodingConfig.of(options)
+        record = evaluate_run(run, config, options.subset, checkpoint, options.max_groups, decoding=decoding)
     if options.json:
         print(json.dumps(finite(dataclasses.asdict(record)), allow_nan=False))
     return 0
 
 
-def here(run: RunDirectory, server: Sequence[str], device: Sequence[str], allow_inexact: bool) -> RunConfig:
+def here(
+    run: RunDirectory, server: Sequence[str], device: Sequence[str], allow_inexact: bool, whole: bool
+) -> RunConfig:
     """The run's settings, with other servers and devices where they are given, for this command alone."""
     config = RunConfig.from_toml(run.path / "config.toml")
+    if whole:
+        # with the split's number of threads: the bits depend on it
+        config = dataclasses.replace(config, strategy="single", clients=1, threads=num_threads(config))
     return dataclasses.replace(
         config,
         server=tuple(server) or config.server,
@@ -78,11 +87,17 @@ def here(run: RunDirectory, server: Sequence[str], device: Sequence[str], allow_
 
 
 def evaluate_run(
-    run: RunDirectory, config: RunConfig, subset: str, checkpoint: Checkpoint | None, max_groups: int | None = None
+    run: RunDirectory,
+    config: RunConfig,
+    subset: str,
+    checkpoint: Checkpoint | None,
+    max_groups: int | None = None,
+    decode: bool = True,
+    decoding: DecodingConfig = DecodingConfig(),  # noqa: B008 (frozen)
 ) -> EvaluationRecord:
-    """Perplexity and scores on a split at a checkpoint (None: the base model).
+    """Perplexity and, from decoded outputs, scores on a split at a checkpoint (None: the base model).
 
-    Saved under `evaluation/`, logged, and printed on stderr.
+    Outputs are saved under `evaluation/`; the record is logged, and printed on stderr.
     """
     assembly = Assembly(config)
     assembly.use_threads()
@@ -92,8 +107,8 @@ def evaluate_run(
     with opened_model(assembly, checkpoint) as model:
         measured = measure_perplexity(model, assembly.tokenizer, groups, assembly.max_tokens)
         decoded: list[Decoded] = []
-        if not is_plain_text(groups):
-            decoded = decode_groups(model, assembly.tokenizer, groups, assembly.max_tokens, on_progress=progress)
+        if decode and not is_plain_text(groups):
+            decoded = decode_groups(model, assembly.tokenizer, groups, assembly.max_tokens, decoding, progress)
     record = EvaluationRecord(
         step=checkpoint.step if checkpoint else 0,
         subset=subset,
@@ -101,9 +116,12 @@ def evaluate_run(
         perplexity=measured.value,
         scores=score(decoded) if decoded else {},
         partial=len(groups) < len(everything),
+        decoding=decoding.name,
         seconds=time.monotonic() - started,
     )
-    save(run.path / "evaluation" / f"{subset}-{f'step-{record.step:08d}' if checkpoint else 'base'}", record, decoded)
+    if decode:
+        names = [subset, f"step-{record.step:08d}" if checkpoint else "base", decoding.name]
+        save(run.path / "evaluation" / "-".join(filter(None, names)), record, decoded)
     MetricsLog(run.path).append(record)
     print(describe(record), file=sys.stderr)
     return record
@@ -143,5 +161,6 @@ def describe(record: EvaluationRecord) -> str:
     """One line for people."""
     what = "adapted, " if record.adapted else "without adapter, "
     what += "first inputs only, " if record.partial else ""
+    what += f"{record.decoding}, " if record.decoding else ""
     scores = "  ".join(f"{name} {value:.4f}" for name, value in record.scores.items())
     return f"{record.subset} ({what}step {record.step}): perplexity {record.perplexity:.3f}  {scores}".rstrip()

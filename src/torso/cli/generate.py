@@ -11,12 +11,13 @@ from torso.cli.assembly import Assembly
 from torso.cli.chosen import chosen
 from torso.cli.parsing import parse
 from torso.errors import ConfigError
+from torso.evaluation.decoding import DecodingConfig
 from torso.training.run_directory import RunDirectory
 
 
-@dataclass(frozen=True)
-class GenerateArguments:
-    """Decode one input greedily."""
+@dataclass(frozen=True, kw_only=True)
+class GenerateArguments(DecodingConfig):
+    """Decode one input."""
 
     run_dir: Path
     """The run."""
@@ -28,12 +29,12 @@ class GenerateArguments:
     """last, best, or a step."""
     server: tuple[str, ...] = ()
     """Other body servers than the run's."""
+    whole: bool = False
+    """The whole model in this process, though the run is split."""
     device: tuple[str, ...] = ()
     """Another device than the run's."""
     allow_inexact: bool = False
     """Go on where the server's arithmetic is another."""
-    max_new_tokens: int = 64
-    """At most this many new tokens."""
     json: bool = False
     """Print one JSON document."""
 
@@ -48,14 +49,13 @@ def main(arguments: Sequence[str]) -> int:
     options = parse(GenerateArguments, "generate", arguments)
     if (options.mr is None) == (options.prompt is None):
         raise ConfigError("neither or both of --mr and --prompt are given", "Give one of them.")
-    if options.max_new_tokens < 1:
-        raise ConfigError(f"max_new_tokens is {options.max_new_tokens}", "Give 1 or more.")
+    decoding = DecodingConfig.of(options)
     run = RunDirectory(options.run_dir)
-    assembly = Assembly(here(run, options.server, options.device, options.allow_inexact))
+    assembly = Assembly(here(run, options.server, options.device, options.allow_inexact, options.whole))
     assembly.use_threads()
     prompt = prompt_of(options.mr) if options.mr is not None else options.prompt or ""
     group = Group(options.mr or prompt, prompt, ())
     with opened_model(assembly, chosen(run, options.checkpoint)) as model:
-        [decoded] = decode_groups(model, assembly.tokenizer, [group], assembly.max_tokens, options.max_new_tokens)
+        [decoded] = decode_groups(model, assembly.tokenizer, [group], assembly.max_tokens, decoding)
     print(json.dumps({"prompt": prompt, "output": decoded.output}) if options.json else decoded.output)
     return 0

@@ -89,11 +89,10 @@ def run_ranks(assembly: Assembly, run: RunDirectory) -> None:
 
 def finish(config: RunConfig, run: RunDirectory) -> None:
     """Evaluate, and write the report."""
-    from torso.cli.chosen import chosen
-    from torso.cli.evaluate import evaluate_run
+    from torso.cli.final_scores import score_run
     from torso.report.page import write_page
 
     if config.evaluate != "none":
-        evaluate_run(run, dataclasses.replace(config, evaluate="none"), config.evaluate, chosen(run))
+        score_run(run, dataclasses.replace(config, evaluate="none"), config.evaluate)
     path = write_page(run.path)
     print(f"report: {path}", file=sys.stderr)

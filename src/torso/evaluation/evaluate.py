@@ -15,7 +15,7 @@ from torso.data.slots import parse_mr
 from torso.data.tokenizer import Tokenizer
 from torso.errors import DataError, MissingResourceError
 from torso.evaluation.bleu import hf_bleu, official_bleu
-from torso.evaluation.decoding import MAX_NEW_TOKENS, greedy
+from torso.evaluation.decoding import MAX_NEW_TOKENS, DecodingConfig, decode
 from torso.evaluation.meteor import hf_meteor
 from torso.evaluation.model import CachedModel
 from torso.evaluation.perplexity import Perplexity, perplexity
@@ -49,12 +49,12 @@ def decode_groups(
     tokenizer: Tokenizer,
     groups: Sequence[Group],
     max_tokens: int,
-    max_new_tokens: int = MAX_NEW_TOKENS,
+    config: DecodingConfig,
     on_progress: Callable[[int], None] = lambda done: None,
 ) -> list[Decoded]:
-    """Greedy outputs, cut at a blank line."""
-    prompts = encode_prompts(groups, tokenizer, max_tokens, max_new_tokens)
-    outputs = greedy(model, prompts, tokenizer.eos_id, max_new_tokens, on_progress=on_progress)
+    """One output for each group, cut at a blank line."""
+    prompts = encode_prompts(groups, tokenizer, max_tokens, config.max_new_tokens)
+    outputs = decode(model, prompts, tokenizer.eos_id, config, on_progress)
     texts = [clean(tokenizer.decode(ids)) for ids in outputs]
     return [Decoded(g.mr, text, g.references) for g, text in zip(groups, texts, strict=True)]
 
@@ -126,6 +126,7 @@ def save(folder: Path, record: EvaluationRecord, decoded: Sequence[Decoded]) -> 
         "subset": record.subset,
         "adapted": record.adapted,
         "partial": record.partial,
+        "decoding": record.decoding,
         "perplexity": record.perplexity,
         "scores": record.scores,
     }

@@ -105,3 +105,9 @@ class Decoding:
     def close(self) -> None:
         """Free the caches."""
         self._middle.close()
+
+
+def padded(prompts: Sequence[Sequence[int]], pad_id: int) -> Tensor:
+    """Token ids [B, T], padded on the right."""
+    longest = max(map(len, prompts))
+    return torch.tensor([[*prompt, *[pad_id] * (longest - len(prompt))] for prompt in prompts])

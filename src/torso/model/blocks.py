@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -31,11 +32,8 @@ class Attention(nn.Module):
         batch, tokens, width = x.shape
         heads = (batch, tokens, self._num_heads, width // self._num_heads)
         query, key, value = (part.view(heads).transpose(1, 2) for part in self.c_attn(x).split(width, dim=2))
-        if cache is not None:
-            key, value, mask = cache.append(self._index, key, value)
-            mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-        else:
-            mixed = self._attend(query, key, value)
+        attend = self._attend if cache is None else partial(cache.attend, self._index)
+        mixed = attend(query, key, value)
         mixed = mixed.transpose(1, 2).reshape(batch, tokens, width)
         return dropout(self.c_proj(mixed), self._resid_p, f"h.{self._index}.attn.resid")
 

@@ -167,16 +167,14 @@ def _latest(records: Iterable[_Numbered]) -> list[_Numbered]:
 
 def _read_evaluations(path: Path, records: list[Record]) -> tuple[Evaluation, ...]:
     """From `evaluation/*/`, and from the log what has no directory there."""
-    found: dict[tuple[int, str, bool], Evaluation] = {}
-    for record in records:
-        if isinstance(record, EvaluationRecord):
-            found[record.step, record.subset, record.adapted] = Evaluation(record=record)
-    for folder in sorted((path / "evaluation").glob("*/")):
-        evaluation = _read_evaluation(folder)
+    in_log = [Evaluation(record=record) for record in records if isinstance(record, EvaluationRecord)]
+    in_folders = [_read_evaluation(folder) for folder in sorted((path / "evaluation").glob("*/"))]
+    found: dict[tuple[int, str, bool, str], Evaluation] = {}
+    for evaluation in (*in_log, *in_folders):
         if evaluation is not None:
             record = evaluation.record
-            found[record.step, record.subset, record.adapted] = evaluation
-    return tuple(sorted(found.values(), key=lambda e: (e.record.step, e.record.adapted)))
+            found[record.step, record.subset, record.adapted, record.decoding] = evaluation
+    return tuple(sorted(found.values(), key=lambda e: (e.record.step, e.record.adapted, e.record.decoding)))
 
 
 def _read_evaluation(folder: Path) -> Evaluation | None:
@@ -188,6 +186,7 @@ def _read_evaluation(folder: Path) -> Evaluation | None:
             adapted=bool(fields["adapted"]),
             perplexity=_float(fields.get("perplexity")),
             partial=bool(fields.get("partial", False)),
+            decoding=str(fields.get("decoding", "")),
             scores={str(name): _float(value) for name, value in dict(fields["scores"]).items()},
         )
     except (KeyError, TypeError, ValueError):

@@ -9,8 +9,19 @@ from pathlib import Path
 from torso.report.log import DecodedExample, Evaluation, Run, find_setting, flatten, read_run
 from torso.report.plots import Plot, epoch_plots, step_plots, to_svg
 from torso.report.style import CSS
-from torso.report.tables import card, epoch_table, escape, example, score, score_table, settings_table
+from torso.report.tables import (
+    card,
+    epoch_score_table,
+    epoch_table,
+    escape,
+    example,
+    label,
+    score,
+    score_table,
+    settings_table,
+)
 from torso.report.units import count, duration, number, size
+from torso.training.best import PERPLEXITY, best_step
 from torso.training.files import replace_atomically
 
 _NUM_EXAMPLES = 6
@@ -108,6 +119,8 @@ def _scores(run: Run) -> str:
         return ""
     partial = any(e is not None and e.record.partial for e in (run.before, run.after))
     note = '<p class="note">Of the first inputs only, not of the whole set.</p>' if partial else ""
+    decoding = run.after.record.decoding if run.after else ""
+    note += f'<p class="note">Decoded with {escape(decoding)}.</p>' if decoding else ""
     return f"<h2>Scores on {escape(run.subset)}</h2>{note}{score_table(run.before, run.after)}"
 
 
@@ -147,7 +160,20 @@ def _of(key: str, *groups: Sequence[Plot]) -> list[Plot]:
 
 
 def _epochs(run: Run) -> str:
-    return f"<h2>Epochs</h2>{epoch_table(run.epochs)}" if run.epochs else ""
+    return f"<h2>Epochs</h2>{epoch_table(run.epochs)}{_epoch_scores(run)}" if run.epochs else ""
+
+
+def _epoch_scores(run: Run) -> str:
+    """Of dev, on which the best checkpoint is chosen."""
+    greedily = [e for e in run.evaluations if not e.record.decoding and not e.record.partial]
+    on_dev = [e for e in greedily if e.record.subset == "dev" and e.record.adapted]
+    best_by = str(find_setting(run.settings, "best_by") or PERPLEXITY)
+    known = {e.record.step for e in on_dev}
+    scores = epoch_score_table(run.epochs, on_dev, best_step([e.record for e in on_dev], known, best_by))
+    if not scores:
+        return ""
+    note = f"The best is chosen by {label(best_by)} on dev; the best and the last are decoded."
+    return f'<h2>Epochs on dev</h2><p class="note">{escape(note)}</p>{scores}'
 
 
 def _settings(run: Run) -> str:

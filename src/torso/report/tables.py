@@ -44,6 +44,18 @@ def epoch_table(epochs: Sequence[EpochRecord]) -> str:
     return table(head, [_epoch_row(epoch) for epoch in epochs])
 
 
+def epoch_score_table(epochs: Sequence[EpochRecord], evaluations: Sequence[Evaluation], best: int | None) -> str:
+    """Epochs by metrics: what was measured at each epoch's end; a dash where it was not. `best` is a step."""
+    by_step = {e.record.step: e for e in evaluations}
+    ends = [(epoch, by_step.get(epoch.step)) for epoch in epochs]
+    names = score_names(*(evaluation for _, evaluation in ends))
+    rows = [
+        (f"{epoch.epoch}{' (best)' if epoch.step == best else ''}", *(_score(evaluation, name) for name in names))
+        for epoch, evaluation in ends
+    ]
+    return table(("epoch", *map(label, names)), rows) if names else ""
+
+
 def _epoch_row(e: EpochRecord) -> tuple[str, ...]:
     padding = 1.0 - e.real_tokens / e.padded_tokens if e.padded_tokens else 0.0
     return (

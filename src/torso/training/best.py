@@ -7,16 +7,22 @@ from collections.abc import Collection, Sequence
 
 from torso.records import EpochRecord, EvaluationRecord, Record
 
+PERPLEXITY = "perplexity"
 
-def best_step(records: Sequence[Record], saved: Collection[int]) -> int | None:
-    """The saved step with the lowest perplexity on dev; while no saved step was evaluated, the lowest epoch loss.
 
-    Evaluations of the base model, or of a part of dev, do not count. Of equals the newest. None when nothing is known.
+def best_step(records: Sequence[Record], saved: Collection[int], best_by: str = PERPLEXITY) -> int | None:
+    """The saved step that is best on dev: of the lowest perplexity, or of the highest value of a named score.
+
+    While no saved step has that score it goes by perplexity on dev, and without any by the lowest epoch loss. Scores
+    are those of greedy outputs; evaluations of the base model, or of a part of dev, do not count. Of equals the newest.
+    None when nothing is known.
     """
-    perplexity = {r.step: r.perplexity for r in records if isinstance(r, EvaluationRecord) and _counts(r)}
+    on_dev = [r for r in records if isinstance(r, EvaluationRecord) and _counts(r)]
+    scored = {r.step: -r.scores[best_by] for r in on_dev if best_by in r.scores and not r.decoding}
+    perplexity = {r.step: r.perplexity for r in on_dev}
     loss = {r.step: r.loss for r in records if isinstance(r, EpochRecord)}
-    best = _lowest(perplexity, saved)
-    return _lowest(loss, saved) if best is None else best
+    found = (_lowest(values, saved) for values in (scored, perplexity, loss))
+    return next((step for step in found if step is not None), None)
 
 
 def _counts(record: EvaluationRecord) -> bool:

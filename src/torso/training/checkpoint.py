@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -63,9 +63,9 @@ def save(
     state: Mapping[str, Tensor],
     info: Mapping[str, Any],
     keep: int = 2,
-    best: int | None = None,
+    besides: Collection[int] = (),
 ) -> Path:
-    """Write the checkpoint of `step` into `folder`; keep the newest `keep` whole ones, and that of step `best`.
+    """Write the checkpoint of `step` into `folder`; keep the newest `keep` whole ones, and those of steps `besides`.
 
     Raises CheckpointError. When it fails (a full disk, say), the checkpoints that were there are untouched.
     """
@@ -85,7 +85,7 @@ def save(
         raise _not_written(folder, step, error) from error
     _read(final, step)
     _remove(_aside(final))
-    _remove_older(folder, step, keep, best)
+    _remove_older(folder, step, keep, besides)
     faults.reach("client", 0, "checkpoint.pruned", step)
     return final
 
@@ -208,14 +208,14 @@ def _read_file(path: Path, name: str, described: Any) -> bytes:
     return data
 
 
-def _remove_older(folder: Path, step: int, keep: int, best: int | None) -> None:
-    """What is older than the newest `keep` whole ones, and not the best."""
+def _remove_older(folder: Path, step: int, keep: int, besides: Collection[int]) -> None:
+    """What is older than the newest `keep` whole ones, and not to be kept besides."""
     older = [one for one in reversed(steps(folder)) if one < step]
     kept = 1
     for one in older:
         if kept < keep and is_whole(folder, one):
             kept += 1
-        elif kept >= keep and one != best:
+        elif kept >= keep and one not in besides:
             _remove(folder / _name(one))
             _remove(_aside(folder / _name(one)))
 

@@ -83,6 +83,10 @@ class TrainingConfig:
     """Save after this many minutes too."""
     keep_checkpoints: int = 2
     """Newest checkpoints that are kept, at least 2; the best one (see `best_step`) is kept besides."""
+    keep_epochs: int = 5
+    """Besides, the ends of so many newest epochs, to be scored on dev when training ends."""
+    best_by: str = "perplexity"
+    """Which score on dev decides which checkpoint is the best: perplexity, or a metric by its name."""
 
     def __post_init__(self) -> None:
         for name in ("epochs", "global_batch_size", "micro_batch_size", "checkpoint_every_steps"):
@@ -96,4 +100,5 @@ class TrainingConfig:
         require(self.max_grad_norm >= 0.0, f"max_grad_norm is {self.max_grad_norm}", "Give 0 (off) or more.")
         minutes = self.checkpoint_every_minutes
         require(minutes > 0, f"checkpoint_every_minutes is {minutes}", "Give a number above 0.")
+        require(self.keep_epochs >= 0, f"keep_epochs is {self.keep_epochs}", "Give 0 or more.")
         require(self.keep_checkpoints >= 2, f"keep_checkpoints is {self.keep_checkpoints}", "Give 2 or more.")

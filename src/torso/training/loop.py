@@ -236,14 +236,20 @@ class Trainer:
         def write() -> dict[str, Any]:
             folder, state = self._run.checkpoints, self._ends.part.state() | body
             self._log.sync()
-            saved = [*checkpoints.steps(folder), self._step]
-            best = best_step(self._log.read(EpochRecord, EvaluationRecord), saved)
-            checkpoints.save(folder, self._step, state, self._info, self._training.keep_checkpoints, best)
+            besides = self._kept_besides([*checkpoints.steps(folder), self._step])
+            checkpoints.save(folder, self._step, state, self._info, self._training.keep_checkpoints, besides)
             self._log.append(SaveRecord(step=self._step, seconds=time.monotonic() - started))
             return {}
 
         on_leader(self._group, write)
         self._saved_at = time.monotonic()
+
+    def _kept_besides(self, saved: Sequence[int]) -> list[int]:
+        """The best one, and the ends of the newest epochs: which was best is known when they have been evaluated."""
+        best = best_step(self._log.read(EpochRecord, EvaluationRecord), saved, self._training.best_by)
+        per_epoch, keep = self._plan.steps_per_epoch, self._training.keep_epochs
+        ends = [step for step in sorted(saved) if step and step % per_epoch == 0]
+        return [*ends[max(0, len(ends) - keep) :], *([] if best is None else [best])]
 
     def _save_to_stop(self) -> None:
         """A server that is lost just now is not waited for: the last checkpoint stands, and `resume` replays."""

@@ -71,7 +71,8 @@ def _make(
         is_split = trial.strategy == "split"
         ended = {"state": state, "reason": "" if state == "done" else "it has no <adapter>", "wall_seconds": 60.0,
                  "load_before": 0.1, "num_ranks": 1 if is_split else trial.num_processes,
-                 "num_workers": int(is_split), "parties": "1 + 1" if is_split else str(trial.num_processes)}  # fmt: skip
+                 "num_workers": int(is_split),
+                 "parties": "1 + 1" if is_split else str(trial.num_processes)}  # fmt: skip
         (path / "trials" / f"{trial.name}.json").write_text(json.dumps(ended))
         if state == "done":
             _write_log(path / "trials" / trial.name, trial.strategy, num_epochs, trial.num_processes, shifts or {})

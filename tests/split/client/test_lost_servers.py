@@ -16,7 +16,7 @@ from tests.split.harness import CUTS, TRAINING, Quiet, Recipe, Servers, examples
 
 from torso.data.micro_batches import BatchPlan
 from torso.errors import StateLostError, TransportError
-from torso.evaluation.decoding import greedy
+from torso.evaluation.decoding import DecodingConfig, decode
 from torso.evaluation.model import InferenceMiddle, LocalMiddle
 from torso.evaluation.perplexity import Perplexity, perplexity
 from torso.model.stages import Body
@@ -42,7 +42,7 @@ def part() -> tuple[Body, TrainablePart]:
 
 @torch.no_grad()
 def evaluate(middle: InferenceMiddle) -> Evaluation:
-    outputs = greedy(model(middle), PROMPTS, end_id=60, max_new_tokens=6, batch_size=4)
+    outputs = decode(model(middle), PROMPTS, 60, DecodingConfig(max_new_tokens=6, batch_size=4))
     return outputs, perplexity(model(middle), BATCHES)
 
 

@@ -15,7 +15,7 @@ from tests.split.client.test_remote_inference import PROMPTS, model
 from tests.split.harness import TRAINING, Recipe, Servers, examples
 
 from torso.data.micro_batches import BatchPlan
-from torso.evaluation.decoding import greedy
+from torso.evaluation.decoding import DecodingConfig, decode
 from torso.evaluation.perplexity import perplexity
 from torso.split.client.remote_inference import RemoteInference
 
@@ -37,7 +37,7 @@ def sent(request: pytest.FixtureRequest, pair: Servers, tmp_path_factory: pytest
     transport = over(network, f"application/{'json' if request.param == 'json' else 'vnd.safetensors'}")
     batches = BatchPlan(examples(), 3, TRAINING.global_batch_size, TRAINING.micro_batch_size).step(1).micro_batches
     with RemoteInference(run.spec(), (pair.url,), transport, 0, {}) as middle:
-        greedy(model(middle), PROMPTS, end_id=60, max_new_tokens=4)
+        decode(model(middle), PROMPTS, 60, DecodingConfig(max_new_tokens=4))
         perplexity(model(middle), batches)
     transport.close()
     return network.sent

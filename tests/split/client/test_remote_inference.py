@@ -16,7 +16,7 @@ from torch import Tensor
 from torso.adapters.inject import inject
 from torso.data.micro_batches import BatchPlan
 from torso.errors import ServerError
-from torso.evaluation.decoding import greedy
+from torso.evaluation.decoding import DecodingConfig, decode
 from torso.evaluation.model import CachedModel, InferenceMiddle, LocalMiddle
 from torso.evaluation.perplexity import perplexity
 from torso.model.stages import Body, Head, Tail
@@ -65,8 +65,8 @@ def remote(pair: Servers, network: httpx.BaseTransport, body: tuple[Body, Traina
 
 
 def test_cached_decoding_equals_that_at_home(remote: RemoteInference, body: tuple[Body, TrainablePart]) -> None:
-    local = greedy(model(LocalMiddle(body[0], CUTS)), PROMPTS, end_id=60, max_new_tokens=6, batch_size=4)
-    assert greedy(model(remote), PROMPTS, end_id=60, max_new_tokens=6, batch_size=4) == local
+    local = decode(model(LocalMiddle(body[0], CUTS)), PROMPTS, 60, DecodingConfig(max_new_tokens=6, batch_size=4))
+    assert decode(model(remote), PROMPTS, 60, DecodingConfig(max_new_tokens=6, batch_size=4)) == local
     assert len({tuple(output) for output in local}) > 1
 
 
@@ -93,7 +93,7 @@ def test_nothing_is_left_on_the_server_afterwards(pair: Servers, body: tuple[Bod
     transport = over(Wiretap())
     before = [worker.num_jobs() for worker in pair.workers]
     with RemoteInference(RECIPE.spec(), (pair.url,), transport, 4, body[1].state()) as middle:
-        greedy(model(middle), PROMPTS[:2], end_id=60, max_new_tokens=2)
+        decode(model(middle), PROMPTS[:2], 60, DecodingConfig(max_new_tokens=2))
         jobs = [worker.job(middle._job) for worker in pair.workers]
         assert all(not job.generations for job in jobs)
     assert [worker.num_jobs() for worker in pair.workers] == before

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from torso.report.comparison.paper import SET_UP, TABLE_1, ratio_to_single
 from torso.report.comparison.tables import MEGABYTE
 from torso.report.comparison.trials import DONE, FAILED, TOLERANCE, Comparison, Group, Result
-from torso.report.units import duration, number, size
+from torso.report.units import duration, number
 
 BUSY = 0.5
 """A load of more than this share of the cores before a trial began may have slowed it."""
@@ -80,11 +80,11 @@ def _against_single(group: Group) -> list[str]:
 def _memory(done: Sequence[Result]) -> list[str]:
     least, most = _ends(done, _rank_memory)
     smallest, largest = _ends(done, _whole_memory)
-    low, high = (
-        f"{r.trial.strategy}'s is {at}, {size(_rank_memory(r))}" for r, at in ((least, "least"), (most, "most"))
-    )
-    few, many = (f"{r.trial.strategy} {size(_whole_memory(r))}" for r in (smallest, largest))
-    return [f"Peak memory of the largest rank: {low}, {high}; of all ranks together: least {few}, most {many}."]
+    low, high = (f"{r.trial.strategy} {_megabytes(_rank_memory(r))}" for r in (least, most))
+    few, many = (f"{r.trial.strategy} {_megabytes(_whole_memory(r))}" for r in (smallest, largest))
+    return [
+        f"Peak memory of the largest rank: least {low}, most {high}; of all ranks together: least {few}, most {many}."
+    ]
 
 
 def _traffic(done: Sequence[Result]) -> list[str]:
@@ -199,6 +199,11 @@ def _rank_memory(result: Result) -> float:
 
 def _whole_memory(result: Result) -> float:
     return result.largest(lambda e: e.memory_sum_bytes)
+
+
+def _megabytes(num_bytes: float) -> str:
+    """One unit throughout, so that figures can be compared at a glance."""
+    return f"{number(num_bytes / MEGABYTE, 0)} MB"
 
 
 def _ends(results: Sequence[Result], of: Callable[[Result], float]) -> tuple[Result, Result]:
