@@ -25,8 +25,8 @@ class CompareArguments:
     Every setting of `torso train` can be given too, and holds for all of them; --evaluate is none unless given.
     """
 
-    strategies: str = "single,ddp,fsdp,hsdp,split"
-    """Which, in this order; a comma between them."""
+    strategies: str = ""
+    """Which, in this order, e.g. single,split. Default: all that there are."""
     models: str = ""
     """Several models, a comma between them. Default: --model."""
     nproc: str = "2"
@@ -83,10 +83,10 @@ def _show(comparison: Comparison, as_json: bool) -> None:
 def chosen_strategies(text: str) -> list[str]:
     """Raises ConfigError naming one that is none, or that comes twice."""
     known = typing.get_args(typing.get_type_hints(RunConfig)["strategy"])
-    names = _names(text)
+    names = _names(text) or list(known)
     unknown = [name for name in names if name not in known]
-    if unknown or not names:
-        raise ConfigError(f"no strategy is called {(unknown or [text])[0]!r}", f"Choose among {', '.join(known)}.")
+    if unknown:
+        raise ConfigError(f"no strategy is called {unknown[0]!r}", f"Choose among {', '.join(known)}.")
     if len(set(names)) < len(names):
         raise ConfigError(f"strategies is {text!r}, with one of them twice", "Give each once.")
     return names

@@ -87,7 +87,7 @@ def _write_log(run: Path, strategy: str, num_epochs: int, size: int, shifts: dic
     (run / "metrics.jsonl").write_text("".join(map(to_line, [*steps, *saves, evaluation])))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_comparison() -> Callable[..., Path]:
     """Makes the directory of a comparison."""
     return _make
