@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from torso.cli import bench as benches
-from torso.cli.bench import Bench
+from torso.cli.bench import Bench, worker_devices
 from torso.cli.compare import chosen_strategies
 from torso.cli.main import main
 from torso.config import RunConfig
@@ -101,6 +101,13 @@ def test_a_splits_processes_are_clients_and_workers() -> None:
     assert make_bench().parties(trial) == (2, 2)
     assert dataclasses.replace(make_bench(), workers=1).parties(trial) == (3, 1)
     assert make_bench().settings(trial).clients == 2
+
+
+def test_workers_take_the_devices_after_the_clients() -> None:
+    assert worker_devices(("auto",), 1, 1, num_gpus=2) == ["cuda:1"]
+    assert worker_devices(("auto",), 2, 2, num_gpus=3) == ["cuda:2", "cuda:0"]
+    assert worker_devices(("auto",), 1, 2, num_gpus=0) == ["cpu", "cpu"]
+    assert worker_devices(("cuda:3", "cpu"), 1, 2, num_gpus=4) == ["cpu", "cuda:3"]
 
 
 def test_unknown_and_repeated_strategies_are_refused() -> None:

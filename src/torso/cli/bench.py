@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -160,8 +160,16 @@ def _server(log: Path, config: RunConfig, workers: int) -> Iterator[str]:
     cuts = Assembly(config).cuts
     words = ["--init", config.init, "--base-seed", str(config.base_seed), "--threads", str(config.threads)]
     words += ["--layers", f"{cuts.head_cut}:{cuts.tail_cut}"]
+    words += ["--device", *worker_devices(config.device, config.clients, workers, torch.cuda.device_count())]
     with processes.server(log, config.model, workers, *words) as url:
         yield url
+
+
+def worker_devices(names: Sequence[str], num_clients: int, num_workers: int, num_gpus: int) -> list[str]:
+    """Those after the client ranks', in turn: body and ends share a GPU only when there are too few."""
+    if tuple(names) == ("auto",):
+        names = [f"cuda:{index}" for index in range(num_gpus)] or ["cpu"]
+    return [names[(num_clients + worker) % len(names)] for worker in range(num_workers)]
 
 
 def look(bench: Bench) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -43,8 +43,6 @@ _STYLE: dict[Any, Any] = {
     "axes.spines.right": False,
 }
 _MEGABYTE = 1e6
-_MOST_LABELLED = 2
-"""More lines than this get no values written beside their points."""
 _SMOOTH_FROM = 40
 """Fewer steps than this are drawn as they are."""
 
@@ -71,8 +69,8 @@ class Plot:
     lines: tuple[Line, ...]
     limit: float | None = None
     """A horizontal line: where gradients are clipped."""
-    bars: bool = False
-    """Beside each other at each position, in place of lines."""
+    shape: Literal["lines", "beside", "bars"] = "lines"
+    """beside: lines that may lie on each other, each a little to the side of the one before."""
 
 
 def step_plots(steps: Sequence[StepRecord], clip_at: float | None = None) -> list[Plot]:
@@ -137,9 +135,9 @@ def draw(plot: Plot) -> Figure:
         figure = Figure(figsize=(5.2, 2.9), layout="constrained")
         axes = figure.add_subplot()
         for place, line in enumerate(plot.lines):
-            if plot.bars:
+            if plot.shape == "bars":
                 _draw_bars(axes, plot, line, place)
-            elif len(plot.lines) > _MOST_LABELLED:
+            elif plot.shape == "beside":
                 _draw_beside(axes, plot, line, place)
             else:
                 _draw_line(axes, plot, line, SERIES[place])
@@ -157,7 +155,6 @@ def _draw_bars(axes: Axes, plot: Plot, line: Line, place: int) -> None:
 
 
 def _draw_beside(axes: Axes, plot: Plot, line: Line, place: int) -> None:
-    """A little to the side of the one before, so that lines that would lie on each other are all seen."""
     aside = 0.07 * (place - (len(plot.lines) - 1) / 2.0)
     at = [position + aside for position in plot.positions]
     values = [value if math.isfinite(value) else math.nan for value in line.values]
@@ -218,7 +215,7 @@ def _dress(axes: Axes, plot: Plot) -> None:
         axes.set_xticks(list(plot.positions))
     if plot.axis == "epoch" or plot.key in ("memory", "throughput"):
         _from_zero(axes, plot)
-    if len(plot.lines) > _MOST_LABELLED:
+    if plot.shape != "lines":
         axes.figure.legend(frameon=False, fontsize=8.5, loc="outside right upper")
     elif len(axes.get_legend_handles_labels()[0]) > 1:
         axes.legend(frameon=False, fontsize=8.5, loc="best")

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 from torso.report.comparison.tables import MEGABYTE
 from torso.report.comparison.trials import EpochFigures, Group
 from torso.report.plots import Line, Plot
 
-_FIGURES: tuple[tuple[str, str, str, bool, Callable[[EpochFigures], float]], ...] = (
-    ("loss", "Loss", "per target token", False, lambda e: e.loss),
-    ("grad_norm", "Gradient norm", "mean, before clipping", False, lambda e: e.grad_norm_mean),
-    ("time", "Training time", "seconds, without warm-up", True, lambda e: e.seconds),
-    ("memory", "Peak memory", "largest rank so far, MB", True, lambda e: e.memory_bytes / MEGABYTE),
-    ("throughput", "Throughput", "real tokens a second", True, lambda e: e.real_tokens_per_second),
+_FIGURES: tuple[tuple[str, str, str, Literal["beside", "bars"], Callable[[EpochFigures], float]], ...] = (
+    ("loss", "Loss", "per target token", "beside", lambda e: e.loss),
+    ("grad_norm", "Gradient norm", "mean, before clipping", "beside", lambda e: e.grad_norm_mean),
+    ("time", "Training time", "seconds, without warm-up", "bars", lambda e: e.seconds),
+    ("memory", "Peak memory", "largest rank so far, MB", "bars", lambda e: e.memory_bytes / MEGABYTE),
+    ("throughput", "Throughput", "real tokens a second", "bars", lambda e: e.real_tokens_per_second),
 )
 
 
@@ -30,7 +31,7 @@ def group_plots(group: Group) -> list[Plot]:
             axis="epoch",
             positions=positions,
             lines=tuple(Line(label=r.trial.strategy, values=[of(e) for e in r.epochs]) for r in group.done),
-            bars=bars,
+            shape=shape,
         )
-        for key, title, unit, bars, of in _FIGURES
+        for key, title, unit, shape, of in _FIGURES
     ]
