@@ -12,6 +12,8 @@ from torso.report.plots import to_svg
 from torso.report.tables import escape, settings_table, table
 from torso.report.units import number
 
+_ASIDE = "Points of one epoch are drawn a little beside each other: where strategies agree, lines would hide lines."
+
 
 def comparison_page(comparison: Comparison) -> str:
     """The whole document."""
@@ -36,7 +38,7 @@ def _group(group: Group) -> str:
     title = f"{group.model}, {group.num_processes} process{'' if group.num_processes == 1 else 'es'}"
     figures = "".join(f'<figure class="plot">{to_svg(plot)}</figure>' for plot in group_plots(group))
     epochs = f"<h3>By epoch</h3>{_html(epochs_table(group))}" if group.done else ""
-    return f'<h2>{escape(title)}</h2>{_html(group_table(group))}<div class="plots">{figures}</div>{epochs}'
+    return f'<h2>{escape(title)}</h2>{_html(group_table(group))}<p class="note">{_ASIDE}</p><div class="plots">{figures}</div>{epochs}'
 
 
 def _agreement(comparison: Comparison) -> str:
