@@ -110,6 +110,14 @@ def test_workers_take_the_devices_after_the_clients() -> None:
     assert worker_devices(("cuda:3", "cpu"), 1, 2, num_gpus=4) == ["cpu", "cuda:3"]
 
 
+def test_what_other_programs_compute_is_told_apart_from_the_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    busy, own = iter([100.0, 130.0]), iter([10.0, 25.0])
+    now = iter([0.0, 20.0])
+    monkeypatch.setattr(benches, "_busy_seconds", lambda: next(busy))
+    monkeypatch.setattr(benches, "_own_seconds", lambda: next(own))
+    assert benches.Clock(lambda: next(now)).read() == {"wall_seconds": 20.0, "others_cores": 0.75}
+
+
 def test_unknown_and_repeated_strategies_are_refused() -> None:
     assert chosen_strategies("split, single") == ["split", "single"]
     assert chosen_strategies("")[0] == "single"

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,10 +98,10 @@ class Bench:
         for number, trial in enumerate(self.trials, start=1):
             if read_result(folder, trial, 0).state == DONE:
                 continue
-            started, load = time.monotonic(), os.getloadavg()[0]
+            clock = Clock()
             say(f"{number} of {len(self.trials)}, {trial.name}: starting")
             ended = self._try(folder / TRIALS, trial, steps[trial])
-            ended |= {"wall_seconds": time.monotonic() - started, "load_before": load}
+            ended |= clock.read()
             replace_atomically(folder / TRIALS / f"{trial.name}.json", json.dumps(ended, indent=1).encode())
             reason = f": {ended['reason']}" if ended["reason"] else ""
             say(f"{trial.name}: {ended['state']} after {duration(ended['wall_seconds'])}{reason}")
@@ -119,6 +119,30 @@ class Bench:
         except TorsoError as error:
             return ended | {"state": FAILED, "reason": str(error)}
         return ended
+
+
+class Clock:
+    """The time of a trial, and what other programs computed meanwhile, since it was made."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now, self._started, self._busy, self._own = now, now(), _busy_seconds(), _own_seconds()
+
+    def read(self) -> dict[str, float]:
+        """Seconds of the wall clock, and the mean number of cores that others used."""
+        seconds = self._now() - self._started
+        others = _busy_seconds() - self._busy - (_own_seconds() - self._own)
+        return {"wall_seconds": seconds, "others_cores": max(0.0, others / max(seconds, 1e-9))}
+
+
+def _busy_seconds() -> float:
+    """Of all cores since the system started; what the host of a virtual machine took away is in it."""
+    times = psutil.cpu_times()._asdict()
+    return sum(float(times.get(name, 0.0)) for name in ("user", "nice", "system", "irq", "softirq", "steal"))
+
+
+def _own_seconds() -> float:
+    """Of this process and of those it started that have ended."""
+    return sum(os.times()[:4])
 
 
 def _train(folder: Path, trial: Trial, config: RunConfig, workers: int, steps: int) -> None:

@@ -70,7 +70,7 @@ def _make(
         state = (states or {}).get(trial.strategy, "done")
         is_split = trial.strategy == "split"
         ended = {"state": state, "reason": "" if state == "done" else "it has no <adapter>", "wall_seconds": 60.0,
-                 "load_before": 0.1, "num_ranks": 1 if is_split else trial.num_processes,
+                 "others_cores": 0.02, "num_ranks": 1 if is_split else trial.num_processes,
                  "num_workers": int(is_split),
                  "parties": "1 + 1" if is_split else str(trial.num_processes)}  # fmt: skip
         (path / "trials" / f"{trial.name}.json").write_text(json.dumps(ended))

@@ -116,8 +116,8 @@ def test_a_comparison_in_which_nothing_is_done_can_be_drawn(
 def test_a_busy_machine_is_named(tmp_path: Path, make_comparison: Callable[..., Path]) -> None:
     path = make_comparison(tmp_path / "a", ["single"])
     ended = path / "trials/mini-single-1.json"
-    ended.write_text(json.dumps(json.loads(ended.read_text()) | {"load_before": 3.5}))
-    assert "mini-single-1 3.5" in " ".join(findings(read_comparison(path)))
+    ended.write_text(json.dumps(json.loads(ended.read_text()) | {"others_cores": 0.75}))
+    assert "mini-single-1 0.75" in " ".join(findings(read_comparison(path)))
 
 
 def test_bars_in_a_cell_do_not_break_markdown() -> None:

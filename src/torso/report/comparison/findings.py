@@ -9,8 +9,8 @@ from torso.report.comparison.tables import MEGABYTE
 from torso.report.comparison.trials import DONE, FAILED, TOLERANCE, Comparison, Group, Result
 from torso.report.units import duration, number
 
-BUSY = 0.5
-"""A load of more than this share of the cores before a trial began may have slowed it."""
+BUSY = 0.05
+"""Other programs that used more than this share of the cores during a trial may have slowed it."""
 
 
 def findings(comparison: Comparison) -> list[str]:
@@ -178,13 +178,13 @@ def _cores(comparison: Comparison) -> str:
 
 def _busy(comparison: Comparison) -> list[str]:
     cores = int(comparison.machine["cores"])
-    busy = [r for r in comparison.results.values() if r.done and r.load_before > BUSY * cores]
+    busy = [r for r in comparison.results.values() if r.done and r.others_cores > BUSY * cores]
     if not busy:
         return []
-    loads = ", ".join(f"{r.trial.name} {number(r.load_before, 1)}" for r in busy)
+    used = ", ".join(f"{r.trial.name} {number(r.others_cores, 2)}" for r in busy)
     return [
-        f"The machine was busy with something else when trials began (load on {_count(cores, 'core')}: {loads}): "
-        "their times are too long by an unknown amount."
+        f"Other programs ran beside trials (of {_count(cores, 'core')} they used: {used}): "
+        "those trials' times are too long by an unknown amount."
     ]
 
 

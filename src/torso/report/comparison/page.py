@@ -38,7 +38,8 @@ def _group(group: Group) -> str:
     title = f"{group.model}, {group.num_processes} process{'' if group.num_processes == 1 else 'es'}"
     figures = "".join(f'<figure class="plot">{to_svg(plot)}</figure>' for plot in group_plots(group))
     epochs = f"<h3>By epoch</h3>{_html(epochs_table(group))}" if group.done else ""
-    return f'<h2>{escape(title)}</h2>{_html(group_table(group))}<p class="note">{_ASIDE}</p><div class="plots">{figures}</div>{epochs}'
+    plots = f'<p class="note">{_ASIDE}</p><div class="plots">{figures}</div>' if figures else ""
+    return f"<h2>{escape(title)}</h2>{_html(group_table(group))}{plots}{epochs}"
 
 
 def _agreement(comparison: Comparison) -> str:
@@ -56,13 +57,13 @@ def _paper() -> str:
 
 
 def _machine(comparison: Comparison) -> str:
-    machine = settings_table("Machine", dict(comparison.machine) | _loads(comparison))
+    machine = settings_table("Machine", dict(comparison.machine) | _others(comparison))
     return f'<div class="columns">{settings_table("Settings", flatten(comparison.settings))}{machine}</div>'
 
 
-def _loads(comparison: Comparison) -> dict[str, str]:
+def _others(comparison: Comparison) -> dict[str, str]:
     return {
-        f"load before {result.trial.name}": number(result.load_before, 2)
+        f"cores used by other programs, {result.trial.name}": number(result.others_cores, 2)
         for result in comparison.results.values()
         if result.done
     }

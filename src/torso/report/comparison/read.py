@@ -81,7 +81,7 @@ def read_result(path: Path, trial: Trial, warm_up_steps: int) -> Result:
         reason=ended.get("reason", ""),
         parties=ended.get("parties", ""),
         wall_seconds=ended.get("wall_seconds", 0.0),
-        load_before=ended.get("load_before", 0.0),
+        others_cores=ended.get("others_cores", 0.0),
         save_seconds=sum(r.seconds for r in records if isinstance(r, SaveRecord)),
         evaluation_seconds=sum(r.seconds for r in records if isinstance(r, EvaluationRecord)),
         epochs=epoch_figures(records, warm_up_steps, ended.get("num_ranks", 1), ended.get("num_workers", 0)),

@@ -73,8 +73,8 @@ class Result:
     """Its processes, e.g. `1 client rank, 1 worker`."""
     wall_seconds: float = 0.0
     """From the start of its first process to the end of its last."""
-    load_before: float = 0.0
-    """Processes that wanted to run when it began (the system's one-minute load average)."""
+    others_cores: float = 0.0
+    """How many cores other programs used while it ran, the mean."""
     save_seconds: float = 0.0
     evaluation_seconds: float = 0.0
     epochs: tuple[EpochFigures, ...] = ()

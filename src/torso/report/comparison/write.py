@@ -109,7 +109,7 @@ def _result(result: Result) -> dict[str, Any]:
         "reason": result.reason,
         "parties": result.parties,
         "wall_seconds": result.wall_seconds,
-        "load_before": result.load_before,
+        "others_cores": result.others_cores,
         "totals": totals,
         "epochs": [dataclasses.asdict(epoch) for epoch in result.epochs],
     }
