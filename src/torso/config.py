@@ -53,6 +53,10 @@ class RunConfig:
     """Scale by alpha / sqrt(rank) in place of alpha / rank."""
     targets: tuple[str, ...] = TARGETS
     """Linear layers that get an adapter."""
+    modules: tuple[str, ...] = ()
+    """Exactly these layers, each h.2.attn.c_attn=RANK:ALPHA, in place of targets, lora_rank and alpha."""
+    init_adapter: str | None = None
+    """Folder of a peft adapter to start from; it brings its own kind, rank, alpha and layers."""
     head_cut: int | None = None
     """First block of the body. Default: 2, or 1 with fewer than five blocks."""
     tail_cut: int | None = None
@@ -126,7 +130,7 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         # TOML and the command line may bring lists
-        for name in ("targets", "server", "device"):
+        for name in ("targets", "modules", "server", "device"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
 
     def checked(self) -> RunConfig:
@@ -166,6 +170,7 @@ class RunConfig:
             dropout=self.adapter_dropout,
             rslora=self.rslora,
             targets=self.targets,
+            modules=self.modules,
         )
 
     @property

@@ -27,7 +27,9 @@ def adapted(
     torch.manual_seed(inputs + outputs)
     base = nn.Linear(inputs, outputs).to(dtype)
     config = AdapterConfig(kind=kind, lora_rank=4, alpha=alpha, dropout=dropout)
-    return base, AdaptedLinear(base, config, "h.0.mlp.c_fc", initial_a("h.0.mlp.c_fc.lora_A", 4, inputs, 0))
+    return base, AdaptedLinear(
+        base, config, config.scaling, "h.0.mlp.c_fc", initial_a("h.0.mlp.c_fc.lora_A", 4, inputs, 0)
+    )
 
 
 def dense_norm(layer: AdaptedLinear) -> Tensor:
@@ -110,7 +112,8 @@ def test_a_row_of_zeros_in_the_base_gives_no_nan() -> None:
     base = nn.Linear(8, 4)
     with torch.no_grad():
         base.weight[1] = 0.0
-    layer = AdaptedLinear(base, AdapterConfig(kind="dora", lora_rank=2), "h.0.x", initial_a("h.0.x", 2, 8, 0))
+    config = AdapterConfig(kind="dora", lora_rank=2)
+    layer = AdaptedLinear(base, config, config.scaling, "h.0.x", initial_a("h.0.x", 2, 8, 0))
     x = torch.randn(3, 8, requires_grad=True)
     y = layer(x)
     assert torch.equal(y, base(x))

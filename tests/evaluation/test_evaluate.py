@@ -165,6 +165,7 @@ def test_outputs_predictions_and_scores_lie_side_by_side(tmp_path: Path) -> None
         "subset": "dev",
         "adapted": True,
         "partial": False,
+        "decoding": "",
         "perplexity": 3.5,
         "scores": {"hf_bleu": 0.25},
     }

@@ -102,3 +102,32 @@ def test_an_empty_cache_has_no_batch_and_selecting_from_it_changes_nothing() -> 
     cache = KeyValueCache(range(2))
     cache.select([0, 1])
     assert (cache.columns, cache.batch) == (0, None)
+
+
+def test_rows_that_share_a_prompt_go_on_as_if_each_had_its_own(model: Staged, token_ids: Tensor) -> None:
+    """As beams do: several rows a prompt, changed places, a prompt that is left out, and uneven rows at last."""
+    history = token_ids[:, :6].tolist()
+    model.cached(token_ids[:, :6])
+    generator = torch.Generator().manual_seed(5)
+    choices = [
+        [0, 0, 0, 1, 1, 1, 2, 2, 2],
+        [0, 2, 1, 3, 3, 4, 8, 7, 6],
+        [0, 1, 2, 3, 4, 4, 6, 7, 8],
+        [1, 0, 2, 6, 6, 8],
+        [0, 1, 2, 3, 5],
+        [4, 0],
+    ]
+    for rows in choices:
+        model.select(rows)
+        new = torch.randint(61, (len(rows), 1), generator=generator)
+        found = model.cached(new)
+        history = [[*history[row], token] for row, token in zip(rows, new[:, 0].tolist(), strict=True)]
+        close(found[:, 0], model.anew(torch.tensor(history))[:, -1])
+        assert {cache.columns for cache in model.caches} == {len(history[0])}
+        assert {cache.batch for cache in model.caches} == {len(rows)}
+
+
+def test_more_columns_follow_than_room_was_made_for_at_first(model: Staged) -> None:
+    ids = torch.randint(61, (2, 32), generator=torch.Generator().manual_seed(9))
+    chunks = [model.cached(chunk) for chunk in ids.split([2, *[1] * 20, 3, 7], dim=1)]
+    close(torch.cat(chunks, dim=1), model.anew(ids))

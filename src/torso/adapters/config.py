@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,6 +16,7 @@ _ALIASES = {
     "c_proj": ("attn.c_proj", "mlp.c_proj"),
     "all": TARGETS,
 }
+_ENTRY = re.compile(rf"(h\.\d+\.(?:{'|'.join(map(re.escape, TARGETS))}))=(\d{{1,6}}):(.+)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +35,8 @@ class AdapterConfig:
     """Scale by alpha / sqrt(R) in place of alpha / R."""
     targets: tuple[str, ...] = TARGETS
     """Linear layers: attn.c_attn, attn.c_proj, mlp.c_fc, mlp.c_proj; c_proj alone means both."""
+    modules: tuple[str, ...] = ()
+    """Exactly these layers, each `h.2.attn.c_attn=RANK:ALPHA`. Empty: the targets of every block, alike."""
 
     def __post_init__(self) -> None:
         if self.kind not in ("lora", "dora"):
@@ -44,11 +48,50 @@ class AdapterConfig:
         if not 0.0 <= self.dropout < 1.0:
             raise AdapterError(f"adapter dropout is {self.dropout}", "Give a number from 0 up to, not including, 1.")
         object.__setattr__(self, "targets", _canonical(self.targets))
+        for module in self.modules:
+            _parse(module)
+
+    @property
+    def sizes(self) -> dict[str, tuple[int, float]]:
+        """Rank and alpha by layer (`h.2.attn.c_attn`), where `modules` names them."""
+        return dict(_parse(module) for module in self.modules)
 
     @property
     def scaling(self) -> float:
-        """Factor of the low-rank product."""
-        return self.alpha / (math.sqrt(self.lora_rank) if self.rslora else self.lora_rank)
+        """Factor of the low-rank product, where all layers are alike."""
+        return self._scaling(self.lora_rank, self.alpha)
+
+    def size(self, layer: str) -> tuple[int, float] | None:
+        """Rank, and factor of the low-rank product, of a layer's adapter; None where it has none."""
+        if self.modules:
+            found = self.sizes.get(layer)
+        else:
+            adapted = f".{layer}".endswith(tuple(f".{target}" for target in self.targets))
+            found = (self.lora_rank, self.alpha) if adapted else None
+        if found is None:
+            return None
+        lora_rank, alpha = found
+        return lora_rank, self._scaling(lora_rank, alpha)
+
+    def _scaling(self, lora_rank: int, alpha: float) -> float:
+        return alpha / (math.sqrt(lora_rank) if self.rslora else lora_rank)
+
+
+def module_of(layer: str, lora_rank: int, alpha: float) -> str:
+    """An entry of `AdapterConfig.modules`."""
+    return f"{layer}={lora_rank}:{alpha!r}"
+
+
+def _parse(module: str) -> tuple[str, tuple[int, float]]:
+    """An entry's layer, rank and alpha; raises AdapterError."""
+    match = _ENTRY.fullmatch(module)
+    try:
+        size = (int(match[2]), float(match[3])) if match else (0, 0.0)
+    except ValueError:
+        size = (0, 0.0)
+    if match is None or size[0] < 1 or not (math.isfinite(size[1]) and size[1] > 0.0):
+        raise AdapterError(f"modules has {module!r}", "Write h.2.attn.c_attn=8:16.0, a layer's rank and alpha.")
+    return match[1], size
 
 
 def _canonical(targets: tuple[str, ...]) -> tuple[str, ...]:

@@ -18,20 +18,21 @@ LEAVES = ("lora_A", "lora_B", "magnitude")
 def inject(module: nn.Module, config: AdapterConfig, seed: int) -> dict[str, nn.Parameter]:
     """Replace the targeted linear layers; returns the trainable parameters by global name, in global order.
 
-    Raises AdapterError when adapters are there already or, in a module with linear layers, when no target is found.
+    Raises AdapterError when adapters are there already or, in a module with linear layers, when no target is found; a
+    configuration that names its layers one by one may name none of this module's.
     """
     layers = list(module.named_modules())
     if any(isinstance(child, AdaptedLinear) for _, child in layers):
         raise AdapterError("the module has adapters already", "Inject them once.")
     linear = {name: child for name, child in layers if isinstance(child, nn.Linear)}
-    found = [name for name in linear if f".{name}".endswith(tuple(f".{target}" for target in config.targets))]
-    if linear and not found:
+    sizes = {name: size for name in linear if (size := config.size(name)) is not None}
+    if linear and not sizes and not config.modules:
         names = ", ".join(config.targets)
         raise AdapterError(f"none of the module's {len(linear)} linear layers is called {names}", "Give other targets.")
-    for name in found:
-        initial = initial_a(f"{name}.lora_A", config.lora_rank, linear[name].in_features, seed)
+    for name, (lora_rank, scaling) in sizes.items():
+        initial = initial_a(f"{name}.lora_A", lora_rank, linear[name].in_features, seed)
         parent, _, attribute = name.rpartition(".")
-        setattr(module.get_submodule(parent), attribute, AdaptedLinear(linear[name], config, name, initial))
+        setattr(module.get_submodule(parent), attribute, AdaptedLinear(linear[name], config, scaling, name, initial))
     trainable = {n: p for n, p in module.named_parameters() if n.rpartition(".")[2] in LEAVES}
     return {name: trainable[name] for name in parameter_order(trainable)}
 

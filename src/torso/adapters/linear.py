@@ -24,15 +24,16 @@ CANCELLATION = 0.1
 class AdaptedLinear(nn.Module):
     """Takes the place of an nn.Linear, freezes its parameters and keeps their names."""
 
-    def __init__(self, base: nn.Linear, config: AdapterConfig, name: str, initial_a: Tensor) -> None:
+    def __init__(self, base: nn.Linear, config: AdapterConfig, scaling: float, name: str, initial_a: Tensor) -> None:
+        """`initial_a` is A [R, in] to begin with; `scaling` the factor of the low-rank product."""
         super().__init__()
         if base.bias is None:
             raise AdapterError(f"{name} has no bias", "Adapters are written for GPT-2's linear layers, which have one.")
         self.weight, self.bias = base.weight.requires_grad_(False), base.bias.requires_grad_(False)
-        self.scaling, self._dropout, self._name = config.scaling, config.dropout, name
+        self.scaling, self._dropout, self._name = scaling, config.dropout, name
         device = base.weight.device
         self.lora_A = nn.Parameter(initial_a.to(device))
-        self.lora_B = nn.Parameter(torch.zeros(base.out_features, config.lora_rank, device=device))
+        self.lora_B = nn.Parameter(torch.zeros(base.out_features, initial_a.shape[0], device=device))
         self.magnitude: nn.Parameter | None = None
         self._base: Tensor | None = None
         self._cached: tuple[tuple[int, ...], Tensor] | None = None

@@ -20,13 +20,13 @@ from torch import Tensor, nn
 
 from torso.adapters.config import AdapterConfig
 from torso.adapters.names import parameter_order
-from torso.adapters.peft_settings import config_from, settings_for
+from torso.adapters.peft_settings import config_from, settings_for, target_of
 from torso.errors import AdapterError
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model.transformer."
 _SUFFIXES = {"lora_A": "lora_A.weight", "lora_B": "lora_B.weight", "magnitude": "lora_magnitude_vector"}
-_STAMP = "torso_adapter"
+_STAMP, _BASE = "torso_adapter", "torso_base"
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,20 @@ class PeftAdapter:
     """Dropout included; it matters only when training goes on."""
     tensors: dict[str, Tensor]
     """Float32 on the CPU by Torso's names ("h.2.attn.c_attn.lora_A"), in global order."""
+    base: str | None = None
+    """Fingerprint of the base's embeddings, where Torso wrote the folder."""
+    base_model: str | None = None
+    """What the folder calls its base."""
 
 
-def read(folder: Path) -> PeftAdapter:
-    """Read a folder. Raises AdapterError naming what is missing, unexpected, misshapen or not supported."""
+def read(folder: Path, num_blocks: int | None = None) -> PeftAdapter:
+    """Read a folder. Raises AdapterError naming what is missing, unexpected, misshapen or not supported.
+
+    `num_blocks` is the model's: without it, missing last blocks are noticed by `load` only.
+    """
     settings = _read_settings(folder / CONFIG)
-    stored, stamp = _read_tensors(folder / TENSORS)
+    stored, metadata = _read_tensors(folder / TENSORS)
+    stamp = metadata.get(_STAMP)
     tensors = {_torso_name(key, folder): value for key, value in stored.items()}
     has_magnitudes = any(name.endswith(".magnitude") for name in tensors)
     if has_magnitudes and settings.get("use_dora") is not True:
@@ -50,14 +58,16 @@ def read(folder: Path) -> PeftAdapter:
             f"{folder} holds DoRA magnitudes but {CONFIG} says use_dora {settings.get('use_dora', 'nowhere')}",
             "Set use_dora to true if it was trained with DoRA.",
         )
-    config = config_from(settings, sorted({name.rpartition(".")[0] for name in tensors}), folder)
+    config = config_from(settings, sorted({name.rpartition(".")[0] for name in tensors}), folder, num_blocks)
     if stamp is not None and stamp != _stamp(config):
         raise AdapterError(
             f"{folder / CONFIG} was changed: trained with {stamp}, it says {_stamp(config)}", "Restore it."
         )
     _check_names(tensors, config, folder)
     _check_shapes(tensors, config, folder)
-    return PeftAdapter(config, {name: tensors[name] for name in parameter_order(tensors)})
+    named = settings.get("base_model_name_or_path")
+    in_order = {name: tensors[name] for name in parameter_order(tensors)}
+    return PeftAdapter(config, in_order, metadata.get(_BASE), named if isinstance(named, str) else None)
 
 
 def write(folder: Path, adapter: PeftAdapter, base_model: str | None = None) -> None:
@@ -72,7 +82,7 @@ def write(folder: Path, adapter: PeftAdapter, base_model: str | None = None) -> 
     _check_shapes(adapter.tensors, adapter.config, folder)
     folder.mkdir(parents=True, exist_ok=True)
     stored = {_peft_name(name): t.detach().float().cpu().contiguous() for name, t in adapter.tensors.items()}
-    metadata = {"format": "pt", _STAMP: _stamp(adapter.config)}
+    metadata = {"format": "pt", _STAMP: _stamp(adapter.config)} | ({_BASE: adapter.base} if adapter.base else {})
     _replace(folder / TENSORS, safetensors.torch.save(stored, metadata))
     settings = json.dumps(settings_for(adapter.config, base_model), indent=2, sort_keys=True)
     _replace(folder / CONFIG, settings.encode())
@@ -108,14 +118,14 @@ def _read_settings(path: Path) -> dict[str, Any]:
     return settings
 
 
-def _read_tensors(path: Path) -> tuple[dict[str, Tensor], str | None]:
+def _read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """All tensors in float32, and what Torso noted about them when it wrote the file."""
     if not path.is_file():
         raise AdapterError(f"{path.parent} has no {TENSORS}", "Adapters must be safetensors; pickles are not read.")
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-            stamp = (file.metadata() or {}).get(_STAMP)
+            metadata = dict(file.metadata() or {})
     except (SafetensorError, OSError) as error:
         raise AdapterError(f"{path} cannot be read: {error}", "Copy it again.") from None
     for key, tensor in tensors.items():
@@ -123,7 +133,7 @@ def _read_tensors(path: Path) -> tuple[dict[str, Tensor], str | None]:
             raise AdapterError(
                 f"{key} in {path} holds {tensor.dtype} that are not all finite numbers", "Copy it again."
             )
-    return {key: tensor.float() for key, tensor in tensors.items()}, stamp
+    return {key: tensor.float() for key, tensor in tensors.items()}, metadata
 
 
 def _torso_name(key: str, folder: Path) -> str:
@@ -142,6 +152,8 @@ def _peft_name(name: str) -> str:
 
 def _stamp(config: AdapterConfig) -> str:
     """What the tensors mean; a configuration edited later does not agree with it."""
+    if config.modules:
+        return f"{config.kind} {' '.join(config.modules)}{' rslora' if config.rslora else ''}"
     return f"{config.kind} rank {config.lora_rank} scaling {config.scaling!r}"
 
 
@@ -149,19 +161,21 @@ def _check_names(tensors: Mapping[str, Tensor], config: AdapterConfig, folder: P
     """Every block up to the last one named has every target, and each target all of its tensors."""
     last = max((int(name.split(".")[1]) for name in tensors), default=0)
     leaves = ("lora_A", "lora_B", "magnitude") if config.kind == "dora" else ("lora_A", "lora_B")
-    modules = [f"h.{layer}.{target}" for layer in range(last + 1) for target in config.targets]
+    modules = list(config.sizes) or [f"h.{layer}.{target}" for layer in range(last + 1) for target in config.targets]
     whole = [f"{module}.{leaf}" for module in modules for leaf in leaves]
     _check_same(whole, tensors, f"the adapter of {folder}", "Is it whole?")
 
 
 def _check_shapes(tensors: Mapping[str, Tensor], config: AdapterConfig, folder: Path) -> None:
     """A is [R, in], B [out, R], a magnitude [out]; in and out are the same in every block."""
-    sizes = {name.split(".", 2)[2]: tensor.shape for name, tensor in tensors.items() if name.startswith("h.0.")}
-    for name, tensor in tensors.items():
-        module, _, leaf = name.split(".", 2)[2].rpartition(".")
-        out, width = sizes[f"{module}.lora_B"][0], sizes[f"{module}.lora_A"][-1]
-        shapes = {"lora_A": (config.lora_rank, width), "lora_B": (out, config.lora_rank), "magnitude": (out,)}
-        _check_shape(name, tensor, shapes[leaf], f"the adapter of {folder}")
+    sizes: dict[str, tuple[int, int]] = {}
+    for name in tensors:
+        module, target = name.rpartition(".")[0], target_of(name.rpartition(".")[0])
+        lora_rank, _ = config.size(module) or (0, 0.0)
+        b, a = tensors[f"{module}.lora_B"].shape, tensors[f"{module}.lora_A"].shape
+        out, width = sizes.setdefault(target, (b[0] if b else 0, a[-1] if a else 0))
+        shapes = {"lora_A": (lora_rank, width), "lora_B": (out, lora_rank), "magnitude": (out,)}
+        _check_shape(name, tensors[name], shapes[name.rpartition(".")[2]], f"the adapter of {folder}")
 
 
 def _check_same(expected: Any, found: Any, where: str, remedy: str) -> None:

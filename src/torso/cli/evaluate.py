@@ -6,34 +6,45 @@ import dataclasses
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+import tyro
 
 from torso.cli.assembly import Assembly, num_threads
-from torso.cli.chosen import check_base, chosen
+from torso.cli.chosen import chosen
+from torso.cli.opened import opened_model
 from torso.cli.parsing import parse
 from torso.config import RunConfig
 from torso.errors import ConfigError
 from torso.evaluation.decoding import DecodingConfig
 from torso.evaluation.evaluate import Decoded, decode_groups, is_plain_text, measure_perplexity, save, score
-from torso.evaluation.model import CachedModel, LocalMiddle
 from torso.records import EvaluationRecord, finite
 from torso.report.progress import DecodingProgress
-from torso.split.client.remote_inference import RemoteInference
-from torso.split.client.servers import check_before_start
 from torso.training.checkpoint import Checkpoint
 from torso.training.run_directory import MetricsLog, RunDirectory
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateArguments(DecodingConfig):
-    """Decode a split of the run's data set and score it."""
+    """Decode a split of a data set with a run's model, or with a peft adapter, and score it."""
 
-    run_dir: Path
+    run_dir: Annotated[Path | None, tyro.conf.Positional] = None
     """The run."""
+    adapter: Path | None = None
+    """A peft adapter's folder in place of a run; --model, --data, --tokenizer, --threads and --out belong to it."""
+    model: str = "mini"
+    """The adapter's model."""
+    data: str = "demo"
+    """Data set to evaluate the adapter on."""
+    tokenizer: str | None = None
+    """Folder of another tokenizer than the model's."""
+    threads: int | None = None
+    """Intra-op threads on a CPU. Default: all cores."""
+    out: Path | None = None
+    """Folder for the adapter's outputs and scores."""
     subset: Literal["dev", "test"] = "dev"
     """Split to evaluate on."""
     base: bool = False
@@ -57,17 +68,44 @@ class EvaluateArguments(DecodingConfig):
 def main(arguments: Sequence[str]) -> int:
     """Evaluate and print the scores."""
     options = parse(EvaluateArguments, "evaluate", arguments)
-    run = RunDirectory(options.run_dir)
-    config = here(run, options.server, options.device, options.allow_inexact, options.whole)
+    if (options.run_dir is None) == (options.adapter is None):
+        raise ConfigError("neither or both of a run and --adapter are given", "Give one of them.")
     if options.max_groups is not None and options.max_groups < 1:
         raise ConfigError(f"max_groups is {options.max_groups}", "Give 1 or more.")
-    with run.lock():
-        checkpoint = None if options.base else chosen(run, options.checkpoint)
-        decoding = DecodingConfig.of(options)
-        record = evaluate_run(run, config, options.subset, checkpoint, options.max_groups, decoding=decoding)
+    decoding = DecodingConfig.of(options)
+    record = _of_adapter(options, decoding) if options.run_dir is None else _of_run(options, options.run_dir, decoding)
     if options.json:
         print(json.dumps(finite(dataclasses.asdict(record)), allow_nan=False))
     return 0
+
+
+def _of_run(options: EvaluateArguments, path: Path, decoding: DecodingConfig) -> EvaluationRecord:
+    run = RunDirectory(path)
+    config = here(run, options.server, options.device, options.allow_inexact, options.whole)
+    with run.lock():
+        checkpoint = None if options.base else chosen(run, options.checkpoint)
+        return evaluate_run(run, config, options.subset, checkpoint, options.max_groups, decoding=decoding)
+
+
+def _of_adapter(options: EvaluateArguments, decoding: DecodingConfig) -> EvaluationRecord:
+    """A peft adapter on a model, without any run; outputs are kept where --out says."""
+    from torso.cli.adapters import read_adapter, start_from
+
+    given = RunConfig(
+        model=options.model,
+        data=options.data,
+        tokenizer=options.tokenizer,
+        strategy="single",
+        device=options.device or ("auto",),
+        threads=options.threads,
+    )
+    adapter, config = read_adapter(options.adapter or Path(), given.checked())
+    state = None if options.base else start_from(adapter)
+    record, decoded = measure(config, options.subset, state, options.max_groups, True, decoding)
+    if options.out is not None:
+        save(options.out, record, decoded)
+    print(describe(record), file=sys.stderr)
+    return record
 
 
 def here(
@@ -95,10 +133,25 @@ def evaluate_run(
     decode: bool = True,
     decoding: DecodingConfig = DecodingConfig(),  # noqa: B008 (frozen)
 ) -> EvaluationRecord:
-    """Perplexity and, from decoded outputs, scores on a split at a checkpoint (None: the base model).
+    """`measure`, and what it found kept: outputs under `evaluation/`, the record in the log; printed on stderr."""
+    record, decoded = measure(config, subset, checkpoint, max_groups, decode, decoding)
+    if decode:
+        names = [subset, f"step-{record.step:08d}" if checkpoint else "base", decoding.name]
+        save(run.path / "evaluation" / "-".join(filter(None, names)), record, decoded)
+    MetricsLog(run.path).append(record)
+    print(describe(record), file=sys.stderr)
+    return record
 
-    Outputs are saved under `evaluation/`; the record is logged, and printed on stderr.
-    """
+
+def measure(
+    config: RunConfig,
+    subset: str,
+    checkpoint: Checkpoint | None,
+    max_groups: int | None,
+    decode: bool,
+    decoding: DecodingConfig,
+) -> tuple[EvaluationRecord, list[Decoded]]:
+    """Perplexity and, from decoded outputs, scores on a split at a checkpoint (None: the base model)."""
     assembly = Assembly(config)
     assembly.use_threads()
     everything = assembly.corpus.split(subset)
@@ -119,42 +172,7 @@ def evaluate_run(
         decoding=decoding.name,
         seconds=time.monotonic() - started,
     )
-    if decode:
-        names = [subset, f"step-{record.step:08d}" if checkpoint else "base", decoding.name]
-        save(run.path / "evaluation" / "-".join(filter(None, names)), record, decoded)
-    MetricsLog(run.path).append(record)
-    print(describe(record), file=sys.stderr)
-    return record
-
-
-@contextmanager
-def opened_model(assembly: Assembly, checkpoint: Checkpoint | None) -> Iterator[CachedModel]:
-    """The run's model at a checkpoint (None: without adapter's training), for inference."""
-    assembly.source.check(assembly.own_tensors)
-    ends = assembly.ends
-    if checkpoint is not None:
-        check_base(assembly, checkpoint)
-        ends.part.load(checkpoint.select(ends.part.parameters))
-    if assembly.config.strategy == "single":
-        body = assembly.local_body
-        if checkpoint is not None:
-            body.part.load(checkpoint.select(body.part.parameters))
-        yield CachedModel(ends.head, LocalMiddle(body.body, assembly.cuts), ends.tail, assembly.cuts, assembly.device)
-        return
-    step = checkpoint.step if checkpoint else 0
-    state = checkpoint.select(checkpoint.names(assembly.cuts.body)) if checkpoint else {}
-    with closing(assembly.transport()) as transport:
-        check_before_start(transport, assembly.config.server, assembly.job_spec)
-        with RemoteInference(
-            assembly.job_spec,
-            assembly.config.server,
-            transport,
-            step,
-            state,
-            assembly.config.patience_s,
-            on_message=lambda text: print(f"torso: {text}", file=sys.stderr),
-        ) as middle:
-            yield CachedModel(ends.head, middle, ends.tail, assembly.cuts, assembly.device)
+    return record, decoded
 
 
 def describe(record: EvaluationRecord) -> str:

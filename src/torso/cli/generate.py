@@ -41,7 +41,8 @@ class GenerateArguments(DecodingConfig):
 
 def main(arguments: Sequence[str]) -> int:
     """Print the text."""
-    from torso.cli.evaluate import here, opened_model
+    from torso.cli.evaluate import here
+    from torso.cli.opened import opened_model
     from torso.data.corpus import Group
     from torso.data.slots import prompt_of
     from torso.evaluation.evaluate import decode_groups

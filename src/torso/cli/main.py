@@ -17,6 +17,8 @@ COMMANDS = {
     "evaluate": "perplexity, decoding and scores of a run",
     "generate": "text for one input",
     "digest": "one hash of a run's adapters, optimizer and step",
+    "export": "a run's adapter for peft, or a merged model for transformers",
+    "push": "an exported folder, or a run's adapter, to the Hugging Face hub",
     "report": "one HTML page of a run",
     "compare": "several strategies side by side, measured on this machine",
     "verify": "put the promises to the test on this machine",

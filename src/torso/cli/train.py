@@ -17,15 +17,22 @@ def main(arguments: Sequence[str]) -> int:
     words = list(arguments)
     path = take_option(words, "--run-dir")
     config = parse(RunConfig, "train [--run-dir DIR] [--config FILE]", words).checked()
+    from torso.cli.adapters import read_adapter, start_from
     from torso.cli.training_run import check, finish, run_ranks
+    from torso.training import checkpoint as checkpoints
 
     folder = Path(path) if path else next_folder(Path("runs"))
-    assembly = Assembly(config)
     RunDirectory.check_unused(folder)
+    adapter = None
+    if config.init_adapter is not None:
+        adapter, config = read_adapter(Path(config.init_adapter), config)
+    assembly = Assembly(config)
     check(assembly)
     run = RunDirectory.create(folder, config.to_toml(), config.epochs)
     print(f"run: {run.path}", file=sys.stderr)
     with run.lock():
+        if adapter is not None:
+            checkpoints.save(run.checkpoints, 0, start_from(adapter).state, assembly.identity)
         run_ranks(assembly, run)
         finish(config, run)
     return 0

@@ -18,6 +18,8 @@ from torso.errors import ConfigError
 from torso.evaluation.model import CachedModel, padded
 
 _NEVER = -1.0e9
+_LEAVING = 8
+"""Prompts that are done leave the batch when they are this part of it."""
 
 
 def beam_search(
@@ -54,10 +56,11 @@ class _Beams:
     tokens: Tensor  # [N, K, length]
     finished_scores: Tensor  # [N, K], best first
     finished: Tensor  # [N, K, length], -1 after the end
+    decided: Tensor  # [N], whether the output is known
 
     def keep(self, index: Tensor) -> _Beams:
         """These of the prompts."""
-        tensors = (self.scores, self.tokens, self.finished_scores, self.finished)
+        tensors = (self.scores, self.tokens, self.finished_scores, self.finished, self.decided)
         return _Beams([self.prompts[i] for i in index.tolist()], *(tensor[index] for tensor in tensors))
 
 
@@ -70,7 +73,8 @@ class _Search:
         nothing = torch.zeros(num, 1, 0, dtype=torch.long)
         never = torch.full((num, beams), _NEVER)
         finished = torch.full((num, beams, 0), -1, dtype=torch.long)
-        self._beams = _Beams(list(range(num)), torch.zeros(num, 1), nothing, never, finished)
+        decided = torch.zeros(num, dtype=torch.bool)
+        self._beams = _Beams(list(range(num)), torch.zeros(num, 1), nothing, never, finished, decided)
 
     @property
     def last_tokens(self) -> Tensor:
@@ -87,12 +91,16 @@ class _Search:
         self._finish(scores, longer, ends)
         going_on = torch.topk(scores.masked_fill(ends, 2.0 * _NEVER), self._num_beams, dim=1)
         index = torch.arange(num)[:, None]
-        held.scores, held.tokens = going_on.values, longer[index, going_on.indices]
         parents = parents[index, going_on.indices]
-        alive = self._undecided(length + 1)
-        rows = (parents + torch.arange(num)[:, None] * width)[alive].reshape(-1)
-        self._beams = held.keep(alive)
-        return rows.tolist() if len(alive) else None
+        # who stays in its parent's place need not be moved in the cache
+        places = _places(parents, width)
+        held.scores = going_on.values.gather(1, places)
+        held.tokens = longer[index, going_on.indices.gather(1, places)]
+        going_on_from = parents.gather(1, places) + index * width
+        self._note_decided(length + 1)
+        kept = self._kept()
+        self._beams = held.keep(kept)
+        return going_on_from[kept].reshape(-1).tolist() if len(kept) else None
 
     def _continuations(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Scores, beams and tokens, [N, 2 K] each, best first."""
@@ -122,19 +130,36 @@ class _Search:
         index = torch.arange(len(held.prompts))[:, None]
         held.finished = torch.cat([before, longer], dim=1)[index, merged.indices]
 
-    def _undecided(self, length: int) -> Tensor:
-        """Which prompts are searched on; the outputs of the others are noted."""
+    def _note_decided(self, length: int) -> None:
+        """Note the outputs of prompts whose search has just ended."""
         held = self._beams
-        best_possible = held.scores[:, 0] / length**self._length_penalty
+        best_possible = held.scores.max(dim=1).values / length**self._length_penalty
         worst = held.finished_scores.min(dim=1).values
-        decided = (worst > _NEVER) & (best_possible <= worst)
-        if length == self._longest:
-            decided = torch.ones_like(decided)
-        for place in decided.nonzero()[:, 0].tolist():
+        ends_now = (worst > _NEVER) & (best_possible <= worst) | torch.tensor(length == self._longest)
+        for place in (ends_now & ~held.decided).nonzero()[:, 0].tolist():
             tokens = [token for token in held.finished[place, 0].tolist() if token not in (-1, self._end_id)]
             self.outputs[held.prompts[place]] = tokens
-        undecided: Tensor = (~decided).nonzero()[:, 0]
-        return undecided
+        held.decided = held.decided | ends_now
+
+    def _kept(self) -> Tensor:
+        """The prompts that stay in the batch: leaving it moves all others in the cache, so several leave together."""
+        decided = self._beams.decided
+        if decided.all() or decided.sum() * _LEAVING >= len(decided):
+            return (~decided).nonzero()[:, 0]
+        return torch.arange(len(decided))
+
+
+def _places(parents: Tensor, width: int) -> Tensor:
+    """An order of the beams [N, K] in which one child of each parent [N, K] stands in its parent's place."""
+    num, beams = parents.shape
+    if width != beams:
+        return torch.arange(beams).expand(num, beams)
+    earlier = torch.ones(beams, beams, dtype=torch.bool).tril(-1)
+    later_child = ((parents[:, :, None] == parents[:, None, :]) & earlier).any(dim=2)
+    taken = torch.zeros(num, beams, dtype=torch.bool).scatter(1, parents, torch.tensor(True).expand(num, beams))
+    free = torch.argsort(taken.int(), dim=1, stable=True)
+    places = torch.where(later_child, free.gather(1, (later_child.cumsum(dim=1) - 1).clamp(min=0)), parents)
+    return torch.argsort(places, dim=1)
 
 
 def _forbid_repetition(chances: Tensor, tokens: Tensor, n: int) -> None:

@@ -141,6 +141,12 @@ class _Layer:
         if self._recent is None:
             return
         old, shape = self._recent, self._recent.shape
+        if len(index) == shape[2]:
+            moved = (index != torch.arange(len(index), device=index.device)).nonzero()[:, 0]
+            if 2 * len(moved) <= len(index):
+                known = old[:, : self._num]
+                known.index_copy_(2, moved, known.index_select(2, index[moved]))
+                return
         self._recent = old.new_empty(2, shape[1], len(index), *shape[3:])
         for part, kept in zip(old, self._recent, strict=True):
             torch.index_select(part[: self._num], 1, index, out=kept[: self._num])

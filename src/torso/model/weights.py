@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -173,6 +174,8 @@ def save_folder(folder: Path, config: GPT2Config, tensors: Mapping[str, Tensor])
     stored = {PREFIX + n: (t.t() if is_conv1d(n) else t).detach().cpu().contiguous() for n, t in tensors.items()}
     safetensors.torch.save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "config.json").write_text(json.dumps(config.to_json(), indent=2) + "\n", encoding="utf-8")
+    # the library makes its file readable for nobody else
+    shutil.copymode(folder / "config.json", folder / "model.safetensors")
 
 
 def _files_by_key(folder: Path) -> dict[str, Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -76,3 +77,25 @@ def _write(descriptor: int, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
+
+
+@contextmanager
+def new_directory(path: Path) -> Iterator[Path]:
+    """A temporary directory to write into, which becomes `path` when the block ends well. Raises StorageError.
+
+    `path` must not hold anything yet.
+    """
+    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    with storing(path):
+        make_directory(path.parent)
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        try:
+            yield temporary
+            for file in (one for one in temporary.rglob("*") if one.is_file()):
+                sync_directory(file)
+            sync_directory(temporary)
+            os.rename(temporary, path)
+            sync_directory(path.parent)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)

@@ -42,7 +42,8 @@ def part() -> tuple[Body, TrainablePart]:
 
 @torch.no_grad()
 def evaluate(middle: InferenceMiddle) -> Evaluation:
-    outputs = decode(model(middle), PROMPTS, 60, DecodingConfig(max_new_tokens=6, batch_size=4))
+    outputs = decode(model(middle), PROMPTS[:3], 60, DecodingConfig(max_new_tokens=6, batch_size=4))
+    outputs += decode(model(middle), PROMPTS[3:], 60, DecodingConfig(decoding="beam", beams=3, max_new_tokens=6))
     return outputs, perplexity(model(middle), BATCHES)
 
 

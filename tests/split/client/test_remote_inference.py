@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import httpx
 import pytest
@@ -64,9 +65,13 @@ def remote(pair: Servers, network: httpx.BaseTransport, body: tuple[Body, Traina
     transport.close()
 
 
-def test_cached_decoding_equals_that_at_home(remote: RemoteInference, body: tuple[Body, TrainablePart]) -> None:
-    local = decode(model(LocalMiddle(body[0], CUTS)), PROMPTS, 60, DecodingConfig(max_new_tokens=6, batch_size=4))
-    assert decode(model(remote), PROMPTS, 60, DecodingConfig(max_new_tokens=6, batch_size=4)) == local
+@pytest.mark.parametrize("decoding", ["greedy", "beam", "sample"])
+def test_cached_decoding_equals_that_at_home(
+    remote: RemoteInference, body: tuple[Body, TrainablePart], decoding: Literal["greedy", "beam", "sample"]
+) -> None:
+    config = DecodingConfig(decoding=decoding, max_new_tokens=6, batch_size=4, beams=3)
+    local = decode(model(LocalMiddle(body[0], CUTS)), PROMPTS, 60, config)
+    assert decode(model(remote), PROMPTS, 60, config) == local
     assert len({tuple(output) for output in local}) > 1
 
 

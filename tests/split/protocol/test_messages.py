@@ -27,7 +27,8 @@ TENSOR_FIELDS = {"activations", "activation_grad", "state"}
 INTEGER_LISTS = {"lengths", "rows", "layers"}
 TEXT_FIELDS = {
     "session", "job", "generation_id", "incarnation", "instance", "fingerprint", "fingerprint_before",
-    "base_fingerprint", "arithmetic", "dtype", "dtypes", "kind", "targets", "version", "model", "host", "squared_norms",
+    "base_fingerprint", "arithmetic", "dtype", "dtypes", "kind", "targets", "modules", "version", "model", "host",
+    "squared_norms",
 }  # fmt: skip
 """Names, hashes and settings; none of them comes from a data set."""
 IDENTITY: dict[str, Any] = {"generation": 1, "session": "0123456789abcdef"}

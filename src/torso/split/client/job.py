@@ -111,4 +111,5 @@ def _adapter_settings(config: AdapterConfig) -> AdapterSettings:
         dropout=config.dropout,
         rslora=config.rslora,
         targets=list(config.targets),
+        modules=list(config.modules),
     )

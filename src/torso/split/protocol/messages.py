@@ -6,9 +6,9 @@ of a micro-batch beside its activations.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, StringConstraints
 from torch import Tensor
 
 
@@ -43,6 +43,8 @@ class AdapterSettings(Message):
     dropout: FiniteFloat
     rslora: bool
     targets: list[str]
+    modules: list[Annotated[str, StringConstraints(pattern=r"^h\.\d+\.[a-z_.]{1,16}=\d{1,6}:[0-9.e+-]{1,24}$")]] = []
+    """Where ranks differ: exactly these layers, each `h.2.attn.c_attn=RANK:ALPHA`."""
 
 
 class OptimizerSettings(Message):

@@ -64,4 +64,4 @@ class BaseWeights:
 
 def _adapter(request: OpenRequest) -> AdapterConfig:
     fields = request.adapter.model_dump()
-    return AdapterConfig(**fields | {"targets": tuple(fields["targets"])})
+    return AdapterConfig(**fields | {"targets": tuple(fields["targets"]), "modules": tuple(fields["modules"])})
