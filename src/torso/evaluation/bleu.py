@@ -1,53 +1,100 @@
-"""BLEU by two definitions: the official E2E scorer's, and Hugging Face's. Both are 0 to 1."""
+"""BLEU (Papineni et al. 2002) by two definitions: the official E2E scorer's, and Hugging Face's. Both are 0 to 1."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
 
-from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
 from torso.evaluation.segments import check_segments
 
 ORDER = 4
+TINY = 1e-15
+"""What the official scorer takes for no match at all of some order."""
+
+
+@dataclass(frozen=True)
+class BleuCounts:
+    """What segments add up to, by n-gram order where it says so."""
+
+    matches: tuple[int, ...]
+    totals: tuple[int, ...]
+    output_length: int
+    reference_length: int
+    """Of the reference that the definition compares lengths with."""
+
+
+def official_counts(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> list[BleuCounts]:
+    """13a tokens, case-insensitive, closest reference length (of equals the shorter). ValueError without references."""
+
+    def closest(output: int, others: Sequence[int]) -> int:
+        return min(others, key=lambda length: (abs(length - output), length))
+
+    return _counts(outputs, references, str.lower, closest)
+
+
+def hf_counts(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> list[BleuCounts]:
+    """13a tokens, case-sensitive, *shortest* reference length. ValueError unless each output has references."""
+    return _counts(outputs, references, str, lambda output, others: min(others))
+
+
+def official_bleu_of(counts: Sequence[BleuCounts]) -> float:
+    """Of the segments together; no smoothing beyond `TINY`, which makes a segment without any 4-gram match about 1e-5.
+
+    0 when no word matches, and when the outputs are too short for n-grams of some order (where the original divides
+    by 1e-9 in place of 0).
+    """
+    matches, totals = _sums(counts)
+    if matches[0] == 0 or 0 in totals:
+        return 0.0
+    return _bleu(counts, [max(match, TINY) for match in matches], totals)
+
+
+def hf_bleu_of(counts: Sequence[BleuCounts]) -> float:
+    """Of the segments together, without smoothing: 0 when no n-gram of some order matches."""
+    matches, totals = _sums(counts)
+    return 0.0 if 0 in matches else _bleu(counts, matches, totals)
 
 
 def official_bleu(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """mteval-13a tokens, case-insensitive, closest reference length, no smoothing (as sacrebleu with lower-casing).
-
-    0 for empty outputs. ValueError unless each output has references.
-    """
-    check_segments(outputs, references)
-    scorer = BLEU(lowercase=True, smooth_method="none", force=True)
-    longest = max((len(rs) for rs in references), default=0)
-    # sacrebleu wants one stream a reference; None where a segment has fewer
-    streams: list[Any] = [[rs[i] if i < len(rs) else None for rs in references] for i in range(longest)]
-    return float(scorer.corpus_score(list(outputs), streams).score) / 100.0 if outputs else 0.0
+    """`official_bleu_of` all segments."""
+    return official_bleu_of(official_counts(outputs, references))
 
 
 def hf_bleu(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """13a tokens, case-sensitive, *shortest* reference length, no smoothing (Papineni et al. 2002 otherwise).
+    """`hf_bleu_of` all segments."""
+    return hf_bleu_of(hf_counts(outputs, references))
 
-    0 when no n-gram of some order matches, also for empty outputs. ValueError unless each output has references.
-    """
+
+def _sums(counts: Sequence[BleuCounts]) -> tuple[list[int], list[int]]:
+    matches = [sum(c.matches[n] for c in counts) for n in range(ORDER)]
+    return matches, [sum(c.totals[n] for c in counts) for n in range(ORDER)]
+
+
+def _bleu(counts: Sequence[BleuCounts], matches: Sequence[float], totals: Sequence[int]) -> float:
+    length, expected = sum(c.output_length for c in counts), sum(c.reference_length for c in counts)
+    log_precision = sum(math.log(m / t) for m, t in zip(matches, totals, strict=True)) / ORDER
+    return math.exp(log_precision + min(0.0, 1.0 - expected / length))
+
+
+def _counts(
+    outputs: Sequence[str],
+    references: Sequence[Sequence[str]],
+    case: Callable[[str], str],
+    compared: Callable[[int, Sequence[int]], int],
+) -> list[BleuCounts]:
     check_segments(outputs, references)
     tokenize: Callable[[str], str] = Tokenizer13a()  # type: ignore[no-untyped-call]
-    matches, totals, output_length, reference_length = [0] * ORDER, [0] * ORDER, 0, 0
+    found = []
     for output, rs in zip(outputs, references, strict=True):
-        words, others = tokenize(output).split(), [tokenize(r).split() for r in rs]
-        output_length += len(words)
-        reference_length += min(map(len, others))
-        for n in range(1, ORDER + 1):
-            matched, total = _matches(words, others, n)
-            matches[n - 1] += matched
-            totals[n - 1] += total
-    if 0 in matches or not output_length:
-        return 0.0
-    log_precision = sum(math.log(m / t) for m, t in zip(matches, totals, strict=True)) / ORDER
-    return math.exp(log_precision + min(0.0, 1.0 - reference_length / output_length))
+        words, others = case(tokenize(output)).split(), [case(tokenize(r)).split() for r in rs]
+        pairs = [_matches(words, others, n) for n in range(1, ORDER + 1)]
+        length = compared(len(words), [len(other) for other in others])
+        found.append(BleuCounts(tuple(m for m, _ in pairs), tuple(t for _, t in pairs), len(words), length))
+    return found
 
 
 def _matches(words: Sequence[str], references: Sequence[Sequence[str]], n: int) -> tuple[int, int]:
