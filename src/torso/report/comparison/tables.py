@@ -54,7 +54,7 @@ QUANTITIES = (
     ),
     Quantity(
         key="memory_sum_megabytes",
-        title="Peak memory, all ranks",
+        title="Peak memory, all ranks, at most",
         unit="MB",
         of=lambda r: r.largest(lambda e: e.memory_sum_bytes) / MEGABYTE,
         digits=0,

@@ -46,7 +46,7 @@ class EpochFigures:
     memory_bytes: int
     """Largest of any rank so far; in a split of client ranks and workers."""
     memory_sum_bytes: int
-    """Of all ranks together, so far."""
+    """Of all ranks together, so far; where there are several of a kind, at most this: the largest by their number."""
     bytes_sent: int
     """By one rank: the most that any sent."""
     bytes_received: int
