@@ -33,7 +33,12 @@ def an_adapter(tiny_model: Path, tmp_path: Path) -> Path:
 
 
 def test_an_adapter_that_does_not_fit_the_request_is_refused_by_what_differs(
-    train: Refuse, refuse: Refuse, an_adapter: Path, train_small: Callable[..., Path], tmp_path: Path
+    train: Refuse,
+    refuse: Refuse,
+    an_adapter: Path,
+    tiny_model: Path,
+    train_small: Callable[..., Path],
+    tmp_path: Path,
 ) -> None:
     start = ("--init-adapter", an_adapter)
     assert "lora_rank is 4, the adapter" in train(*start, "--lora-rank", "4")
@@ -41,6 +46,8 @@ def test_an_adapter_that_does_not_fit_the_request_is_refused_by_what_differs(
     assert "adapter is dora" in train(*start, "--adapter", "dora")
     assert "targets is ('mlp.c_fc',)" in train(*start, "--targets", "c_fc")
     assert "expected 1234" in train(*start, "--init-adapter-sha256", "1234")
+    compare = ("compare", "--strategies", "single", "--model", tiny_model, "--out", tmp_path / "compared")
+    assert "lora_rank is 8, the adapter" in refuse(*compare, *start, "--lora-rank", "8")
     agreeing = ("--lora-rank", "2", "--targets", "c_attn", "--adapter-dropout", "0.5")
     assert "/nowhere" in train(*start, *agreeing, data="e2e:/nowhere")
     assert "has no adapter_config.json" in train("--init-adapter", tmp_path)
