@@ -87,3 +87,10 @@ class AdaptedLinear(nn.Module):
         self._base = self._cached = None
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         return self
+
+
+def forget_row_norms(module: nn.Module) -> None:
+    """Of all adapted layers within."""
+    for child in module.modules():
+        if isinstance(child, AdaptedLinear):
+            child.forget_row_norm()

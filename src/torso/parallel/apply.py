@@ -3,37 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import nn
 
-from torso.errors import ConfigError
 from torso.parallel.ddp import DistributedData
 from torso.parallel.fsdp import FullySharded
 from torso.parallel.group import Group
 from torso.parallel.reductions import check_reductions
 from torso.parallel.strategy import Single, Strategy
+from torso.parallel.strategy_config import DATA_PARALLEL, StrategyConfig
 from torso.parallel.units import compile_units, compute_in, recompute_activations
-
-DATA_PARALLEL = ("ddp", "fsdp", "hsdp")
-
-
-@dataclass(frozen=True, kw_only=True)
-class StrategyConfig:
-    """How a module is spread over the ranks of a group, and how its units run."""
-
-    name: Literal["single", "ddp", "fsdp", "hsdp"] = "single"
-    """Which strategy."""
-    deterministic: bool = False
-    """Add gradients in the order of micro-batches, so that all strategies give the same bits."""
-    shard_size: int | None = None
-    """Of hsdp: ranks that share one copy. Default: half of them, at least 2."""
-    recompute: bool = False
-    """Keep units' inputs only, and compute activations again in the backward pass."""
-    compile: bool = False
-    """Units run under torch.compile."""
 
 
 def apply(
@@ -67,16 +47,6 @@ def apply(
         group,
         device_type=device.type,
         deterministic=config.deterministic,
-        shard_size=shard_size(config.shard_size, group.world_size) if config.name == "hsdp" else group.world_size,
+        shard_size=config.ranks_in_a_copy(group.world_size),
         compute_dtype=compute_dtype,
     )
-
-
-def shard_size(asked: int | None, world_size: int) -> int:
-    """Ranks that share one copy under hsdp; raises ConfigError when the ranks cannot be shared out so."""
-    if asked is None:
-        fitting = [size for size in range(2, max(2, world_size // 2) + 1) if world_size % size == 0]
-        return fitting[-1] if fitting else world_size
-    if asked < 2 or world_size % asked:
-        raise ConfigError(f"shard_size is {asked} with {world_size} ranks", "Give 2 or more, a divisor of the ranks.")
-    return asked

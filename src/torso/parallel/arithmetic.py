@@ -9,8 +9,8 @@ import torch
 
 from torso.errors import ConfigError
 
-Dtype = Literal["fp32", "bf16"]
-DTYPES: dict[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
+Dtype = Literal["fp32", "bf16", "fp16"]
+DTYPES: dict[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def describe(device: torch.device, dtype: str, attention: str) -> dict[str, str]:
@@ -47,7 +47,7 @@ def set_threads(threads: int) -> None:
 def native_dtype(device: torch.device) -> Dtype:
     """The dtype that `auto` stands for: what the device does natively."""
     if device.type == "cuda":
-        # fp16 needs loss scaling, which the loop does not do; older GPUs compute in fp32
+        # fp16 must be asked for: a split cannot scale losses, and older GPUs compute in fp32 too
         return "bf16" if torch.cuda.get_device_capability(device) >= (8, 0) else "fp32"
     capabilities = torch.backends.cpu.get_cpu_capability()
     native = bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()) and capabilities.startswith("AVX512")

@@ -58,6 +58,13 @@ class RunDirectory:
             raise RunDirectoryError(f"{path} cannot be made: {error}", "Choose another --run-dir.") from error
         return cls(path)
 
+    @classmethod
+    def elsewhere(cls, path: Path) -> RunDirectory:
+        """Rank 0's, maybe on another machine, for a rank that neither reads nor writes it."""
+        run = cls.__new__(cls)
+        run.path = path
+        return run
+
     @staticmethod
     def check_unused(path: Path) -> None:
         """Raise RunDirectoryError unless a run can be created here."""

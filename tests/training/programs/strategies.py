@@ -1,4 +1,4 @@
-"""One of four ranks that train a tiny model under every strategy at 1, 2 and 4 ranks: RANK, FOLDER.
+"""One of four ranks that train a tiny model under every strategy at 1 to 4 ranks: RANK, FOLDER.
 
 Each case forms a group of its own, so that one start of processes serves all. Rank 0 writes what each case gave.
 """
@@ -21,13 +21,14 @@ from torch import Tensor, nn
 
 from torso.adapters.config import AdapterConfig
 from torso.adapters.inject import inject
-from torso.adapters.linear import AdaptedLinear
+from torso.adapters.linear import forget_row_norms
 from torso.model.blocks import Block
 from torso.model.config import Cuts, GPT2Config
 from torso.model.stages import GPT2WithLoss
 from torso.model.weights import RandomWeights, build
-from torso.parallel.apply import StrategyConfig, apply
+from torso.parallel.apply import apply
 from torso.parallel.group import Group
+from torso.parallel.strategy_config import StrategyConfig
 from torso.training.checkpoint import Checkpoint
 from torso.training.config import OptimizerConfig
 from torso.training.part import Update
@@ -65,7 +66,7 @@ def cases() -> list[Case]:
         base = Case(name=f"{adapter} single", ranks=1, strategy="single", adapter=adapter, dropout=0.1)
         found.append(base)
         for strategy in ("ddp", "fsdp", "hsdp"):
-            for ranks in (1, 2, 4):
+            for ranks in (1, 2, 3, 4):
                 name = f"{adapter} {strategy} {ranks}"
                 found.append(dataclasses.replace(base, name=name, ranks=ranks, strategy=strategy))
                 if ranks > 1:
@@ -116,15 +117,9 @@ def learner(case: Case, group: Group) -> tuple[WholeModel, nn.Module]:
         seed=3,
         device=torch.device("cpu"),
         scaled=case.dtype == "fp16",
-        after_update=lambda: forget(module),
+        after_update=lambda: forget_row_norms(module),
     )
     return WholeModel(strategy, group, recipe), module
-
-
-def forget(module: nn.Module) -> None:
-    for child in module.modules():
-        if isinstance(child, AdaptedLinear):
-            child.forget_row_norm()
 
 
 def train(model: WholeModel, group: Group, case: Case, first: int = 1) -> dict[str, Any]:
@@ -146,7 +141,7 @@ def run(case: Case, rank: int, kept: dict[str, dict[str, Tensor]]) -> dict[str, 
     group = Group(rank, case.ranks, dist.group.WORLD)
     model, _ = learner(case, group)
     model.open(None)
-    found = train(model, group, case)
+    found = train(model, group, case) | {"sent": model.traffic().sent}
     state = model.state(STEPS)
     # what one strategy saved, another goes on from
     before = kept.get(f"{case.adapter} after 1") if case.deterministic and case.dtype == "fp32" else None
@@ -169,7 +164,7 @@ def run(case: Case, rank: int, kept: dict[str, dict[str, Tensor]]) -> dict[str, 
         single = kept.get(f"{case.name.split()[0]} single", kept.get(f"{case.name.split()[0]} single 1"))
         assert single is not None
         found["apart"] = max(float((state[n].double() - single[n].double()).abs().max()) for n in state)
-        found["sent"] = model.traffic().sent
+        found["numel"] = sum(tensor.numel() for name, tensor in state.items() if name.startswith("adapter:"))
     return found
 
 
