@@ -32,6 +32,8 @@ class Row:
     promise: str
     compared: str
     equal: bool
+    holds: bool
+    """Equal bits, or where a tolerance is stated, within it."""
     outcome: str
     seconds: float
     details: dict[str, float] = field(default_factory=dict)
@@ -53,6 +55,8 @@ class Bench:
     """Of survive: how many times something is killed."""
     seed: int
     """Of survive: which processes, and when."""
+    largest: int = 4
+    """Of strategies: up to this many ranks."""
 
     @property
     def steps_per_epoch(self) -> int:
@@ -63,7 +67,8 @@ class Bench:
         """Dropout everywhere, one thread, and micro-batches small enough that a step has several."""
         model = ["--model", self.model, "--init", self.init, "--data", self.data]
         model += ["--tokenizer", self.tokenizer] if self.tokenizer else []
-        adapter = ["--adapter", kind, "--lora-rank", "4", "--adapter-dropout", "0.1", "--dropout", "0.1"]
+        adapter = ["--adapter", kind, "--dropout", "0.1"]
+        adapter += ["--lora-rank", "4", "--adapter-dropout", "0.1"] if kind != "none" else []
         batches = ["--max-examples", str(self.max_examples), "--global-batch-size", str(GLOBAL_BATCH_SIZE)]
         batches += ["--micro-batch-size", "2", "--learning-rate", "5e-3"]
         return [*model, *adapter, *batches, "--threads", "1", "--evaluate", "none"]
@@ -172,12 +177,13 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def row(promise: str, what: str, comparison: Comparison, started: float) -> Row:
-    """A line of the table."""
+def row(promise: str, what: str, comparison: Comparison, started: float, tolerance: float | None = None) -> Row:
+    """A line of the table; with a tolerance losses may differ by so much, and the rest by what follows."""
     return Row(
         promise=promise,
         compared=what,
         equal=comparison.equal,
+        holds=comparison.equal if tolerance is None else comparison.differences["losses"] <= tolerance,
         outcome=comparison.describe(),
         seconds=round(time.monotonic() - started, 1),
         details=comparison.differences,
