@@ -23,7 +23,7 @@ def main(arguments: Sequence[str]) -> int:
     if under_torchrun():
         from torso.cli.torchrun import run_as_a_rank
 
-        return run_as_a_rank(lambda ranks: _prepare_for(ranks, arguments))
+        run_as_a_rank(lambda ranks: _prepare_for(ranks, arguments))
     run, old, new, more = _read(arguments)
     from torso.cli.training_run import finish, run_ranks
 

@@ -9,19 +9,20 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
 from torso.cli.assembly import Assembly
 from torso.cli.client_rank import LONGEST_WAIT_S, train
 from torso.config import RunConfig
-from torso.errors import ConfigError, TorsoError
+from torso.errors import ConfigError, Interrupted, RequestError, TorsoError
 from torso.parallel.group import Group
-from torso.parallel.rank import StopRequest
+from torso.parallel.rank import StopRequest, end_rank
 from torso.parallel.strategy_config import DATA_PARALLEL
 from torso.randomness import hash64
 from torso.training.agreement import on_leader
@@ -31,9 +32,12 @@ Prepare = Callable[[int], tuple[RunConfig, RunDirectory]]
 """On rank 0: everything that is checked and made before training, given the number of ranks."""
 
 
-def run_as_a_rank(prepare: Prepare) -> int:
-    """Train with the other ranks; rank 0 evaluates and reports in the end. Only rank 0 says what was wrong."""
-    stop = StopRequest()
+def run_as_a_rank(prepare: Prepare) -> NoReturn:
+    """Train with the other ranks, then end; rank 0 evaluates and reports first."""
+    end_rank(lambda stop: _work(prepare, stop))
+
+
+def _work(prepare: Prepare, stop: StopRequest) -> None:
     group = Group.from_environment(LONGEST_WAIT_S, cuda=torch.cuda.is_available())
     try:
         with ExitStack() as stack:
@@ -45,10 +49,16 @@ def run_as_a_rank(prepare: Prepare) -> int:
 
                 finish(config, run)
     except TorsoError as error:
-        if group.rank == 0:
-            raise
-        return error.exit_code
-    return 0
+        _say_once(error, group.rank)
+        raise
+
+
+def _say_once(error: Exception, rank: int) -> None:
+    """What ended all ranks alike is told by rank 0 alone, and what a rank lost by that rank."""
+    if isinstance(error, Interrupted) and rank == 0:
+        print(f"torso: {error}", file=sys.stderr, flush=True)
+    elif isinstance(error, RequestError) and rank != 0:
+        os._exit(error.exit_code)
 
 
 def in_place_of_ranks(config: RunConfig, world_size: int) -> RunConfig:

@@ -27,14 +27,15 @@ def describe(device: torch.device, dtype: str, attention: str) -> dict[str, str]
     }
 
 
+UNSAID = {"addition": "in order", "compiled": "nothing"}
+"""Fields that a description has only where they are something else."""
+
+
 def differences(ours: dict[str, str], theirs: dict[str, str]) -> list[str]:
     """Each field that differs, as `field: ours here, theirs there`; empty when the bits will agree."""
     fields = sorted(ours.keys() | theirs.keys())
-    return [
-        f"{field}: {ours.get(field, 'unknown')} here, {theirs.get(field, 'unknown')} there"
-        for field in fields
-        if ours.get(field) != theirs.get(field)
-    ]
+    pairs = {field: [one.get(field, UNSAID.get(field, "unknown")) for one in (ours, theirs)] for field in fields}
+    return [f"{field}: {here} here, {there} there" for field, (here, there) in pairs.items() if here != there]
 
 
 def set_threads(threads: int) -> None:

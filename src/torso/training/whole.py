@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torso import faults
 from torso.errors import CheckpointError, GroupError
 from torso.parallel.group import Group
 from torso.parallel.strategy import Strategy, Wave
@@ -73,11 +74,8 @@ class WholeModel:
         ranks, results = self._group.world_size, list[MicroBatchResult]()
         for first in range(0, len(micro_batches), ranks):
             wave = micro_batches[first : first + ranks]
-            with self._strategy.wave(Wave(len(wave), is_last=first + ranks >= len(micro_batches))):
-                if self._group.rank < len(wave):
-                    results.append(self._one(step, wave[self._group.rank]))
-                else:
-                    self._run(IDLE, torch.zeros_like(IDLE, dtype=torch.bool))
+            with faults.around("client", self._group.rank, "wave", step):
+                results += self._wave(step, wave, is_last=first + ranks >= len(micro_batches))
         return results
 
     def prepare(self, step: int, num_micro_batches: int) -> Norms:
@@ -117,6 +115,13 @@ class WholeModel:
 
     def close(self) -> None:
         """See Learner."""
+
+    def _wave(self, step: int, wave: Sequence[MicroBatch], is_last: bool) -> list[MicroBatchResult]:
+        with self._strategy.wave(Wave(len(wave), is_last)):
+            if self._group.rank < len(wave):
+                return [self._one(step, wave[self._group.rank])]
+            self._run(IDLE, torch.zeros_like(IDLE, dtype=torch.bool))
+            return []
 
     @property
     def _scale(self) -> float:
