@@ -90,6 +90,11 @@ class EvaluationRecord:
     """How outputs were decoded, e.g. `beam10-lp0.9-ng4`; empty for greedily."""
     seconds: float = 0.0
 
+    @property
+    def can_choose(self) -> bool:
+        """Whether it says how good a checkpoint is: of the adapted model, on the whole of dev."""
+        return self.subset == "dev" and self.adapted and not self.partial
+
 
 @dataclass(frozen=True, kw_only=True)
 class SaveRecord:

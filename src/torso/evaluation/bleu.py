@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
-
+from torso.evaluation.ngrams import matches, tokens_13a
 from torso.evaluation.segments import check_segments
 
 ORDER = 4
@@ -47,16 +45,16 @@ def official_bleu_of(counts: Sequence[BleuCounts]) -> float:
     0 when no word matches, and when the outputs are too short for n-grams of some order (where the original divides
     by 1e-9 in place of 0).
     """
-    matches, totals = _sums(counts)
-    if matches[0] == 0 or 0 in totals:
+    matched, totals = _sums(counts)
+    if matched[0] == 0 or 0 in totals:
         return 0.0
-    return _bleu(counts, [max(match, TINY) for match in matches], totals)
+    return _bleu(counts, [max(match, TINY) for match in matched], totals)
 
 
 def hf_bleu_of(counts: Sequence[BleuCounts]) -> float:
     """Of the segments together, without smoothing: 0 when no n-gram of some order matches."""
-    matches, totals = _sums(counts)
-    return 0.0 if 0 in matches else _bleu(counts, matches, totals)
+    matched, totals = _sums(counts)
+    return 0.0 if 0 in matched else _bleu(counts, matched, totals)
 
 
 def official_bleu(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> float:
@@ -70,13 +68,13 @@ def hf_bleu(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> floa
 
 
 def _sums(counts: Sequence[BleuCounts]) -> tuple[list[int], list[int]]:
-    matches = [sum(c.matches[n] for c in counts) for n in range(ORDER)]
-    return matches, [sum(c.totals[n] for c in counts) for n in range(ORDER)]
+    matched = [sum(c.matches[n] for c in counts) for n in range(ORDER)]
+    return matched, [sum(c.totals[n] for c in counts) for n in range(ORDER)]
 
 
-def _bleu(counts: Sequence[BleuCounts], matches: Sequence[float], totals: Sequence[int]) -> float:
+def _bleu(counts: Sequence[BleuCounts], matched: Sequence[float], totals: Sequence[int]) -> float:
     length, expected = sum(c.output_length for c in counts), sum(c.reference_length for c in counts)
-    log_precision = sum(math.log(m / t) for m, t in zip(matches, totals, strict=True)) / ORDER
+    log_precision = sum(math.log(m / t) for m, t in zip(matched, totals, strict=True)) / ORDER
     return math.exp(log_precision + min(0.0, 1.0 - expected / length))
 
 
@@ -87,23 +85,11 @@ def _counts(
     compared: Callable[[int, Sequence[int]], int],
 ) -> list[BleuCounts]:
     check_segments(outputs, references)
-    tokenize: Callable[[str], str] = Tokenizer13a()  # type: ignore[no-untyped-call]
     found = []
     for output, rs in zip(outputs, references, strict=True):
-        words, others = case(tokenize(output)).split(), [case(tokenize(r)).split() for r in rs]
-        pairs = [_matches(words, others, n) for n in range(1, ORDER + 1)]
+        words, *others = ([case(word) for word in tokens_13a(text)] for text in (output, *rs))
+        pairs = [matches(words, others, n) for n in range(1, ORDER + 1)]
+        matched, totals = (tuple(grams.total() for grams in of_order) for of_order in zip(*pairs, strict=True))
         length = compared(len(words), [len(other) for other in others])
-        found.append(BleuCounts(tuple(m for m, _ in pairs), tuple(t for _, t in pairs), len(words), length))
+        found.append(BleuCounts(matched, totals, len(words), length))
     return found
-
-
-def _matches(words: Sequence[str], references: Sequence[Sequence[str]], n: int) -> tuple[int, int]:
-    """n-grams of the output that occur in a reference, each counted at most as often as there; and all of them."""
-    counts, best = _ngrams(words, n), Counter[tuple[str, ...]]()
-    for reference in references:
-        best |= _ngrams(reference, n)
-    return (counts & best).total(), counts.total()
-
-
-def _ngrams(words: Sequence[str], n: int) -> Counter[tuple[str, ...]]:
-    return Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1))

@@ -18,7 +18,7 @@ from torso.evaluation.bleu import ORDER, BleuCounts, hf_bleu_of, hf_counts, offi
 from torso.evaluation.cider import cider
 from torso.evaluation.meteor import hf_meteor_segments
 from torso.evaluation.nist import NistCounts, nist, nist_counts
-from torso.evaluation.official_meteor import meteor_command, official_meteor
+from torso.evaluation.official_meteor import official_meteor
 from torso.evaluation.rouge import rouge_l
 from torso.evaluation.slot_errors import slot_errors
 
@@ -113,7 +113,6 @@ def _nist(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Metric
 
 
 def _official_meteor(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Metric:
-    meteor_command()
     value, segments = official_meteor(outputs, references)
     return Metric("official_meteor", value, tuple(segments), None, lambda sums: value)
 

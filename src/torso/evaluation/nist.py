@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
-
+from torso.evaluation.ngrams import Grams, matches, ngrams, tokens_13a
 from torso.evaluation.segments import check_segments
 
 ORDER = 5
 BETA = -math.log(0.5) / math.log(1.5) ** 2
 """An output of two thirds of the references' length has a brevity penalty of one half."""
-Gram = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -33,10 +30,9 @@ class NistCounts:
 def nist_counts(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> list[NistCounts]:
     """Of each segment; the information weights are those of all references. ValueError unless each has references."""
     check_segments(outputs, references)
-    tokenize: Callable[[str], str] = Tokenizer13a()  # type: ignore[no-untyped-call]
-    others = [[tokenize(r).lower().split() for r in rs] for rs in references]
+    others = [[_words(reference) for reference in rs] for rs in references]
     information = _information([words for rs in others for words in rs])
-    return [_count(tokenize(o).lower().split(), rs, information) for o, rs in zip(outputs, others, strict=True)]
+    return [_count(_words(output), rs, information) for output, rs in zip(outputs, others, strict=True)]
 
 
 def nist(counts: Sequence[NistCounts]) -> float:
@@ -51,26 +47,24 @@ def nist(counts: Sequence[NistCounts]) -> float:
     return score * math.exp(-BETA * math.log(min(1.0, length / expected)) ** 2)
 
 
-def _information(texts: Sequence[Sequence[str]]) -> dict[Gram, float]:
+def _words(text: str) -> list[str]:
+    return [word.lower() for word in tokens_13a(text)]
+
+
+def _information(texts: Sequence[Sequence[str]]) -> dict[tuple[str, ...], float]:
     """log2(occurrences of its first n - 1 words / occurrences of the n-gram)."""
-    counts: Counter[Gram] = Counter()
+    counts = Grams()
     for words in texts:
-        counts.update(gram for n in range(1, ORDER + 1) for gram in _grams(words, n))
+        for n in range(1, ORDER + 1):
+            counts.update(ngrams(words, n))
     words_in_all = sum(map(len, texts))
     return {g: math.log2((counts[g[:-1]] if len(g) > 1 else words_in_all) / count) for g, count in counts.items()}
 
 
-def _count(words: Sequence[str], references: Sequence[Sequence[str]], information: dict[Gram, float]) -> NistCounts:
-    gained, totals = [], []
-    for n in range(1, ORDER + 1):
-        mine, best = Counter(_grams(words, n)), Counter[Gram]()
-        for reference in references:
-            best |= Counter(_grams(reference, n))
-        gained.append(math.fsum(count * information[gram] for gram, count in (mine & best).items()))
-        totals.append(mine.total())
+def _count(
+    words: Sequence[str], references: Sequence[Sequence[str]], information: dict[tuple[str, ...], float]
+) -> NistCounts:
+    pairs = [matches(words, references, n) for n in range(1, ORDER + 1)]
+    gained = tuple(math.fsum(count * information[gram] for gram, count in found.items()) for found, _ in pairs)
     mean = sum(map(len, references)) / len(references)
-    return NistCounts(tuple(gained), tuple(totals), len(words), mean)
-
-
-def _grams(words: Sequence[str], n: int) -> list[Gram]:
-    return [tuple(words[i : i + n]) for i in range(len(words) - n + 1)]
+    return NistCounts(gained, tuple(counts.total() for _, counts in pairs), len(words), mean)
