@@ -11,8 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from torso.data.slots import parse_mr
 from torso.errors import DataError
+from torso.evaluation.segments import Array
 from torso.evaluation.slot_forms import FORMS
 
 _PAIRS = {
@@ -61,10 +64,16 @@ def slot_errors(mr: str, output: str) -> SlotErrors | None:
     return SlotErrors(len(slots), tuple(missing), tuple(added), tuple(wrong))
 
 
-def slot_error_rate(errors: Sequence[SlotErrors]) -> float:
-    """Missing, added and wrong slots / slots of the inputs; 0 without any."""
-    total = sum(e.num_slots for e in errors)
-    return sum(e.num for e in errors) / total if total else 0.0
+def slot_error_statistics(mrs: Sequence[str] | None, outputs: Sequence[str]) -> Array:
+    """[N, 2]: errors and slots of each output, (0, 0) where the input is no E2E meaning representation.
+
+    The slot error rate is the sum of the first / the sum of the second. DataError where there is no such input at all.
+    """
+    found = [slot_errors(mr, output) for mr, output in zip(mrs or [], outputs, strict=bool(mrs))]
+    if not any(found):
+        what = "the inputs are no such thing" if mrs else "no inputs are given"
+        raise DataError(f"slot errors need E2E's meaning representations, and {what}")
+    return np.array([(e.num, e.num_slots) if e else (0, 0) for e in found], dtype=np.float64)
 
 
 def _as_good(slot: str, value: str, found: set[str]) -> bool:
