@@ -145,7 +145,12 @@ def _of_line(line: Line) -> dict[str, Any]:
     if line.low is not None:
         found["interval"] = [line.low, line.high]
     if line.other is not None and line.p is not None:
-        found |= {"other": line.other, "difference": line.other - line.value, "p": line.p, "significant": line.p < LEVEL}
+        found |= {
+            "other": line.other,
+            "difference": line.other - line.value,
+            "p": line.p,
+            "significant": line.p < LEVEL,
+        }
         if line.difference_low is not None:
             found["difference_interval"] = [line.difference_low, line.difference_high]
     return found

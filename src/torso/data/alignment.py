@@ -53,7 +53,9 @@ def _check_inputs(one: Sequence[Entry], other: Sequence[Entry]) -> None:
         if a.mr is not None and b.mr is not None and _key(a.mr) != _key(b.mr):
             found = f"input {number} differs: {a.mr[:80]!r} ({a.place}), but {b.mr[:80]!r} ({b.place})"
             same = sorted(_key(e.mr or "") for e in one) == sorted(_key(e.mr or "") for e in other)
-            raise DataError(found, "Both hold the same inputs: bring them into one order." if same else _hint(one, other))
+            raise DataError(
+                found, "Both hold the same inputs: bring them into one order." if same else _hint(one, other)
+            )
 
 
 def _key(mr: str) -> str:

@@ -128,7 +128,9 @@ def _of_table(path: Path, names: _Names) -> Iterator[Entry]:
     mr, text = _column(path, columns, MR), _column(path, columns, names)
     if (text if names else mr) is None:
         found = ", ".join(map(repr, header[:8]))[:200]
-        raise DataError(f"{path}: no column of {found} is named {' or '.join(names or MR)}", "Name it in the first line.")
+        raise DataError(
+            f"{path}: no column of {found} is named {' or '.join(names or MR)}", "Name it in the first line."
+        )
     for line, record in records:
         place = f"{path}, line {line}"
         if not any(cell.strip() for cell in record):

@@ -57,9 +57,7 @@ def _information(texts: Sequence[Counter[Gram]]) -> dict[Gram, float]:
     return {g: math.log2((counts[g[:-1]] if len(g) > 1 else words_in_all) / count) for g, count in counts.items()}
 
 
-def _row(
-    mine: Counter[Gram], references: Sequence[Counter[Gram]], information: dict[Gram, float]
-) -> tuple[float, ...]:
+def _row(mine: Counter[Gram], references: Sequence[Counter[Gram]], information: dict[Gram, float]) -> tuple[float, ...]:
     gained, totals = [0.0] * ORDER, [0] * ORDER
     for gram, count in mine.items():
         matching = min(count, max(reference.get(gram, 0) for reference in references))

@@ -107,7 +107,9 @@ def _ask(command: Sequence[str], lines: Sequence[str]) -> list[str]:
     try:
         done = subprocess.run(command, input=text.encode(), capture_output=True, timeout=TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
-        raise MissingResourceError(f"official METEOR did not end within {TIMEOUT_S:.0f} s", "Is Java in order?") from None
+        raise MissingResourceError(
+            f"official METEOR did not end within {TIMEOUT_S:.0f} s", "Is Java in order?"
+        ) from None
     except OSError as error:
         raise MissingResourceError(f"official METEOR could not be run: {error}", "Is Java in order?") from None
     answers = done.stdout.decode(errors="replace").split("\n")[:-1]
