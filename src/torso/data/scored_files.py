@@ -1,8 +1,8 @@
 """Files of references, outputs and inputs, in the formats of the official E2E scorer and as JSON Lines.
 
 The name's ending says which: `.csv` and `.tsv` have a header with columns in any order; `.jsonl` has an object a line;
-anything else is plain text, an output or input a line, or references in groups parted by blank lines. In CSV and TSV the
-encoding faults that E2E's scripts mend are mended.
+anything else is plain text, an output or input a line, or references in groups parted by blank lines. In CSV and TSV
+the encoding faults that E2E's scripts mend are mended.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _text(path: Path) -> str:
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
-    """(place, line) without the white space around it, as the official scorer reads it; the last end of line ends one."""
+    """(place, line), stripped, as the official scorer reads it; the file's last end of line begins no other."""
     lines = _text(path).removesuffix("\n").split("\n")
     _refuse_tables(path, lines[0])
     for number, line in enumerate(lines, start=1):

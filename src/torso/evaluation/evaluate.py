@@ -13,10 +13,9 @@ from torso.data.encoding import encode_prompts, encode_split
 from torso.data.micro_batches import evaluation_batches
 from torso.data.slots import parse_mr
 from torso.data.tokenizer import Tokenizer
-from torso.errors import DataError, MissingResourceError
-from torso.evaluation.bleu import hf_bleu, official_bleu
+from torso.errors import DataError
 from torso.evaluation.decoding import MAX_NEW_TOKENS, DecodingConfig, decode
-from torso.evaluation.meteor import hf_meteor
+from torso.evaluation.metrics import Texts, measure
 from torso.evaluation.model import CachedModel
 from torso.evaluation.perplexity import Perplexity, perplexity
 from torso.records import EvaluationRecord, finite
@@ -75,18 +74,20 @@ def clean(text: str) -> str:
     return " ".join(text.split("\n\n")[0].split())
 
 
-def score(decoded: Sequence[Decoded]) -> dict[str, float]:
-    """By name of the definition, each 0 to 1; METEOR is left out, with a word, where its resources are missing.
+def score(decoded: Sequence[Decoded], official_meteor: bool = False) -> dict[str, float]:
+    """By name of the definition, as in `metrics.METRICS`; what cannot be computed is left out, with a word.
 
-    `name_copied` is there when the inputs have names.
+    The official METEOR takes Java and some seconds: only when asked for. The slot error rate is there when the inputs
+    are E2E's, and `name_copied` when they have names. Most are 0 to 1; NIST and CIDEr have no upper bound.
     """
-    outputs, references = [d.output for d in decoded], [d.references for d in decoded]
-    scores = {"official_bleu": official_bleu(outputs, references), "hf_bleu": hf_bleu(outputs, references)}
-    try:
-        scores["hf_meteor"] = hf_meteor(outputs, references)
-    except MissingResourceError as error:
-        print(f"torso: warning: {error}", file=sys.stderr)
-    copied = name_copied([d.mr for d in decoded], outputs)
+    mrs, outputs = [d.mr for d in decoded], [d.output for d in decoded]
+    texts = Texts(outputs=outputs, references=[d.references for d in decoded], mrs=mrs)
+    found = measure(texts, leave_out=() if official_meteor else ("official_meteor",))
+    for name, why in found.not_computed.items():
+        if name != "slot_error_rate":
+            print(f"torso: warning: {why}", file=sys.stderr)
+    scores = {measured.metric.name: measured.value for measured in found.measured}
+    copied = name_copied(mrs, outputs)
     return scores if copied is None else scores | {"name_copied": copied}
 
 

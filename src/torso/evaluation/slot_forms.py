@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 
-_RATED = r"(?:rat(?:ed|ings?|es?)|reviews?|reviewed|stars?|scores?|scored|customers?|feedback|marks|ranked|rankings?|reputations?)"
+_RATED = (
+    r"(?:rat(?:ed|ings?|es?)|reviews?|reviewed|stars?|scores?|scored|customers?|feedback|marks|ranked|rankings?"
+    r"|reputations?)"
+)
 _PRICED = r"(?:pric(?:e|es|ed|ing|ey)|costs?|costing|range|ranges|ranged|end|charges?|budget|bill)"
 _GAP = r"(?:[\s,-]+(?!and\b|but\b|with\b|is\b|it\b|£)[\w']+){0,2}?[\s-]+"
 _BACK = (
@@ -18,7 +21,8 @@ _NOT = r"(?:not?|\w*n't|non|none|never|without|un|cannot)"
 _KIDS = r"(?:famil(?:y|ies)|kids?|child(?:ren)?|child's|childrens)"
 _ADULT = r"\badults?[\s-]+(?:only|oriented|friendly)|\bno (?:kids|children|families)|\badults?\b(?! and)|\bchildless"
 _UNFRIENDLY = (
-    rf"\b{_NOT}\b(?! (?:only|far|just))[\s-]*(?:(?!and\b|but\b|is\b|it\b)\w+[\s-]+){{0,7}}?{_KIDS}|\b{_KIDS}[\s-]+(?:un\w+|free|\w+\s+is(?:n't| not))|{_ADULT}"
+    rf"\b{_NOT}\b(?! (?:only|far|just))[\s-]*(?:(?!and\b|but\b|is\b|it\b)\w+[\s-]+){{0,7}}?{_KIDS}"
+    rf"|\b{_KIDS}[\s-]+(?:un\w+|free|\w+\s+is(?:n't| not))|{_ADULT}"
     rf"|\bleave (?:the |your )?{_KIDS}"
     rf"|\b{_KIDS}\b(?:(?!\b(?:and|but|it)\b)[\w\s-]){{0,30}}"
     r"\b(?:not?|n't|aren't|isn't|unwelcome|unfriendly|discouraged)\b(?! (?:far|only|expensive))"
@@ -79,12 +83,13 @@ _SOURCES: dict[str, dict[str, str]] = {
         "high": r"\bhighly|\bwell[\s-]+(?:liked|received|respected|regarded|known|loved|recommended)|\bpopular"
         r"|\bacclaimed|"
         + _rated(
-            "perfect|outstanding|favou?rably|high|highly|higher|good|great|excellent|well|best|top|positive|highest|five|above average"
+            "perfect|outstanding|favou?rably|high|highly|higher|good|great|excellent|well|best|top|positive|highest|five"
+            "|above average"
         ),
     },
     "area": {
-        "city centre": r"(?<!outside )(?<!outside the )(?<!north of )(?<!north of the )(?<!south of the )(?<!east of the )"
-        r"(?<!west of the )\b(?:city|town|downtown|central|cent(?:er|re)\b|inner)",
+        "city centre": r"(?<!outside )(?<!outside the )(?<!north of )(?<!north of the )(?<!south of the )"
+        r"(?<!east of the )(?<!west of the )\b(?:city|town|downtown|central|cent(?:er|re)\b|inner)",
         "riverside": r"\briver|\bwater(?:side|front)|\bthames|\bbank of",
     },
     "familyFriendly": {"no": _UNFRIENDLY, "yes": _FRIENDLY},
@@ -135,17 +140,23 @@ SURE = {
     "customer rating": re.compile(r"\b(?:ratings?|rated?|reviews?|stars?|out of (?:5|five))\b"),
 }
 """What a text must say besides for a value found to be sure of its slot, where the input does not have the slot."""
+
+
+def _names(names: str) -> frozenset[str]:
+    return frozenset(names.split("|"))
+
+
 NAMES = {
-    "name": frozenset(
+    "name": _names(
         "alimentum|aromi|bibimbap house|blue spice|browns cambridge|clowns|cocum|cotto|cambridge blue|cricketers|"
         "dumpling tree|eagle|fitzbillies|giraffe|golden curry|golden palace|green man|loch fyne|midsummer house|mill|"
         "olive grove|phoenix|plough|punter|rice boat|strada|taste of cambridge|travellers rest beefeater|twenty two|"
-        "vaults|waterman|wildwood|wrestlers|zizzi".split("|")
+        "vaults|waterman|wildwood|wrestlers|zizzi"
     ),
-    "near": frozenset(
+    "near": _names(
         "all bar one|avalon|bakers|burger king|cafe adriatic|cafe brazil|cafe rouge|cafe sicilia|clare hall|"
         "crowne plaza hotel|express by holiday inn|portland arms|rainbow vegetarian cafe|raja indian cuisine|ranch|"
-        "rice boat|six bells|sorrento|yippee noodle bar".split("|")
+        "rice boat|six bells|sorrento|yippee noodle bar"
     ),
 }
 """Of the data set, as they stand in such text, without "the"."""
