@@ -251,15 +251,16 @@ def check_resume(old: RunConfig, new: RunConfig) -> None:
         )
 
 
-def read_settings(path: Path, cls: type[Any]) -> dict[str, Any]:
-    """The settings in a TOML file, all of which `cls` must have; raises ConfigError."""
+def read_settings(path: Path, *classes: type[Any]) -> dict[str, Any]:
+    """The settings in a TOML file, each of which one of the classes must have; raises ConfigError."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}", "Give an existing --config file.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {error}", "Mend it.") from None
-    known = typing.get_type_hints(cls)
+    # the first class with a name decides its kind
+    known = {name: hint for cls in reversed(classes) for name, hint in typing.get_type_hints(cls).items()}
     unknown = sorted(values.keys() - known)
     if unknown:
         raise ConfigError(

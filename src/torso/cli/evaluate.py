@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,7 +156,7 @@ def measure(
     assembly.use_threads()
     everything = assembly.corpus.split(subset)
     groups = everything[:max_groups]
-    progress = DecodingProgress(len(groups))
+    progress, started = DecodingProgress(len(groups)), time.monotonic()
     with opened_model(assembly, checkpoint) as model:
         measured = measure_perplexity(model, assembly.tokenizer, groups, assembly.max_tokens)
         decoded: list[Decoded] = []
@@ -169,6 +170,7 @@ def measure(
         scores=score(decoded) if decoded else {},
         partial=len(groups) < len(everything),
         decoding=decoding.name,
+        seconds=time.monotonic() - started,
     )
     return record, decoded
 

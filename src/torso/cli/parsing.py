@@ -13,6 +13,7 @@ from torso.config import read_settings
 from torso.errors import ConfigError
 
 Arguments = TypeVar("Arguments")
+Rest = TypeVar("Rest")
 
 
 def parse(
@@ -35,6 +36,18 @@ def parse(
     markers = (tyro.conf.PositionalRequiredArgs,) if positional else ()
     result: Arguments = tyro.cli(cls, prog=f"torso {command}", args=words, config=markers, **extra)
     return result
+
+
+def parse_both(cls: type[Arguments], rest: Rest, command: str, arguments: Sequence[str]) -> tuple[Arguments, Rest]:
+    """Flags and the --config file into `cls`, and what it does not know into `rest`, which has the defaults."""
+    words = list(arguments)
+    path = take_option(words, "--config")
+    settings = {} if path is None else read_settings(Path(path), cls, type(rest))
+    names = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    default = _build(cls, {name: value for name, value in settings.items() if name in names})
+    own, unknown = tyro.cli(cls, prog=f"torso {command}", args=words, default=default, return_unknown_args=True)
+    others = _replace(rest, {name: value for name, value in settings.items() if name not in names})
+    return own, parse(type(rest), command, unknown, default=others)
 
 
 def _build(cls: type[Arguments], settings: dict[str, Any]) -> Arguments:

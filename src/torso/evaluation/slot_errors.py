@@ -16,9 +16,11 @@ docs/metrics.md has numbers.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -91,7 +93,7 @@ def _known_slots(mr: str) -> dict[str, str]:
 
 
 def _name(value: str, name: str, text: str) -> set[str]:
-    return {value} if any(form in text for form in (name, *ALIASES.get(name, ()))) else set()
+    return {value} if any(_as_word(form).search(text) for form in (name, *ALIASES.get(name, ()))) else set()
 
 
 def _values(slot: str, text: str, expected: str | None) -> set[str]:
@@ -122,8 +124,14 @@ def _agrees(slot: str, value: str, found: set[str]) -> bool:
 
 def _without(text: str, names: Iterable[str]) -> str:
     for name in sorted(names, key=len, reverse=True):
-        text = text.replace(name, "xname")
+        text = _as_word(name).sub("xname", text)
     return text
+
+
+@lru_cache(maxsize=4096)
+def _as_word(name: str) -> re.Pattern[str]:
+    """Whole words; a plural or genitive of it too."""
+    return re.compile(rf"(?<!\w){re.escape(name)}(?:'?s+)?(?!\w)")
 
 
 def _spaced(text: str) -> str:

@@ -18,7 +18,7 @@ SCORE_NAMES = {
     "official_nist": "NIST, official E2E definition",
     "official_rouge_l": "ROUGE-L, official E2E definition",
     "official_cider": "CIDEr, official E2E definition",
-    "slot_error_rate": "slot error rate (lower is better)",
+    "slot_error_rate": "slot error rate (missing, added, wrong; 0 is best)",
 }
 
 
