@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torso.data.scored_files import Entry, merged_by_input
@@ -88,19 +91,23 @@ def first_shift(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> 
 
     Up to there item i belongs to item i, from there on the shorter's item i to the longer's item i + surplus.
     """
-    words = [set(text.lower().split()) for text in outputs]
-    others = [set(" ".join(texts).lower().split()) for texts in references]
+    words, others = [_words(text) for text in outputs], [_words(" ".join(texts)) for texts in references]
+    known_by = Counter(word for group in others for word in group)
+    weights = {word: math.log(1.0 + len(others) / known_by[word]) for word in known_by}
     short, long = (words, others) if len(words) < len(others) else (others, words)
     surplus = len(long) - len(short)
-    before = [_agreement(a, b) for a, b in zip(short, long, strict=False)]
-    after = [_agreement(a, b) for a, b in zip(short, long[surplus:], strict=True)]
-    best, place, total = 0.0, 0, 0.0
-    for i, (kept, shifted) in enumerate(zip(before, after, strict=True), start=1):
-        total += kept - shifted
+    total, best, place = 0.0, 0.0, 0
+    for i, item in enumerate(short):
+        total += _agreement(item, long[i], weights) - _agreement(item, long[i + surplus], weights)
         if total > best + 1e-9:
-            best, place = total, i
+            best, place = total, i + 1
     return place
 
 
-def _agreement(one: set[str], other: set[str]) -> float:
-    return len(one & other) / len(one | other) if one and other else 0.0
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text.lower()))
+
+
+def _agreement(one: set[str], other: set[str], weights: Mapping[str, float]) -> float:
+    """Rare words that both have: a name tells more than an article."""
+    return sum(weights.get(word, 0.0) for word in one & other)
