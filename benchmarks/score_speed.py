@@ -1,8 +1,8 @@
 """What scoring costs: `python benchmarks/score_speed.py --references testset_w_refs.csv --predictions tgen.txt`.
 
 Prints the median time of each metric of `torso score` (tokenisation included: caches are emptied before each), and,
-where `pycocoevalcap` and Java are installed, the same steps by way of the official scorer: CoreNLP's tokenizer in Java, and
-ROUGE-L and CIDEr of COCO's Python code on its tokens.
+where `pycocoevalcap` and Java are installed, of the same steps by way of the official scorer: CoreNLP in Java for
+tokens, and COCO's Python code for ROUGE-L and CIDEr on them.
 """
 
 from __future__ import annotations
