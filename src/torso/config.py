@@ -57,6 +57,8 @@ class RunConfig:
     """Exactly these layers, each h.2.attn.c_attn=RANK:ALPHA, in place of targets, lora_rank and alpha."""
     init_adapter: str | None = None
     """Folder of a peft adapter to start from; it brings its own kind, rank, alpha and layers."""
+    init_adapter_sha256: str | None = None
+    """Its fingerprint, recorded in the run; where it is given, an adapter with another is refused."""
     head_cut: int | None = None
     """First block of the body. Default: 2, or 1 with fewer than five blocks."""
     tail_cut: int | None = None

@@ -43,7 +43,7 @@ class CompareArguments:
 
 def main(arguments: Sequence[str]) -> int:
     """Run what is not done yet, write tables, plots and the page; 1 when a trial failed or the losses disagree."""
-    options, config = parse_both(CompareArguments, RunConfig(evaluate="none"), "compare", arguments)
+    options, config = _parse(arguments)
     strategies, models = chosen_strategies(options.strategies), _names(options.models) or [config.model]
     sizes = _sizes(options.nproc)
     if options.warm_up_steps < 0 or (options.workers is not None and options.workers < 1):
@@ -68,6 +68,19 @@ def main(arguments: Sequence[str]) -> int:
         comparison = write_comparison(folder)
     _show(comparison, options.json)
     return 1 if comparison.agrees is False or any(r.state == FAILED for r in comparison.results.values()) else 0
+
+
+def _parse(arguments: Sequence[str]) -> tuple[CompareArguments, RunConfig]:
+    """With what an adapter to start from brings, as `torso train` has it."""
+    options, config = parse_both(CompareArguments, RunConfig(evaluate="none"), "compare", arguments)
+    if config.init_adapter is None:
+        return options, config
+    from torso.cli.adapters import check_agrees, read_adapter
+
+    _, brought = read_adapter(Path(config.init_adapter), config)
+    _, config = parse_both(CompareArguments, brought, "compare", arguments)
+    check_agrees(config, brought)
+    return options, config
 
 
 def _show(comparison: Comparison, as_json: bool) -> None:

@@ -75,3 +75,12 @@ def take_option(words: list[str], name: str) -> str | None:
             del words[place : place + 2]
             return value
     return None
+
+
+def refuse_idle(options: Any, given: str, names: Sequence[str]) -> None:
+    """Raise ConfigError when one of the settings `names`, which mean nothing with `given`, is not at its default."""
+    defaults = {field.name: field.default for field in dataclasses.fields(options)}
+    for name in names:
+        if getattr(options, name) != defaults[name]:
+            flag = f"--{name.replace('_', '-')}"
+            raise ConfigError(f"{flag} means nothing with {given}", "Leave one of them out.")
