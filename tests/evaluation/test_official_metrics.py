@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -60,6 +61,33 @@ def test_segments_have_the_official_values(scored: Scored, scores: Scores) -> No
 def test_the_listed_texts_have_the_listed_tokens(shared_data: Path) -> None:
     cases = json.loads((shared_data / "e2e-metrics" / "ptb_tokenizer_cases.json").read_text(encoding="utf-8"))
     assert [" ".join(ptb_tokens(text)) for text, _ in cases] == [tokens for _, tokens in cases]
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [  # as CoreNLP 3.4.1 gives them
+        ("Good food.It is cheap", "good food.it is cheap"),
+        ("café rouge.that provides, PUB.IT", "café rouge.that provides pub.it"),
+        ("price!range what?no Wow!! hello...", "price!range what?no wow !! hello"),
+        ("family-friendly.It kid.family-friendly", "family-friendly it kid.family-friendly"),
+        ("3.5.It £20.It riverside.£20", "3.5 it # 20 it riverside # 20"),
+        ("#hashtag # tag #1 a#b", "#hashtag # tag # 1 a #b"),
+        ("rated:5 out :3 :5/5 a:b ;) :)", "rated :5 out :3 :5 / 5 a b ;-rrb- :-rrb-"),
+        ("5/5customer 5/5-star 24/7open 3/5and.", "5/5customer 5/5-star 24/7open 3/5and"),
+        ("p.m.and 5 p.m. 5p.m. U.S.A. e.g.indian", "p.m.and 5 p.m. 5p m. u.s.a. e.g.indian"),
+        ("plan b. The a. restaurant", "plan b the a. restaurant"),
+        ("co.Uk etc.and Mr.Smith No.5 no.five", "co.uk etc.and mr.smith no. 5 no.five"),
+    ],
+)
+def test_text_that_was_put_together_badly_has_the_tokens_of_corenlp(text: str, tokens: str) -> None:
+    assert " ".join(ptb_tokens(text)) == tokens
+
+
+def test_long_runs_of_letters_and_signs_take_no_longer_than_they_should() -> None:
+    for unit in ("a", "a-", "a.", "a!", "5/", "'", "n't", "d'", "<a", "a,", "(", "1.", "_"):
+        started = time.perf_counter()
+        assert ptb_tokens(unit * 3000) is not None
+        assert time.perf_counter() - started < 2.0, unit
 
 
 def test_the_whole_test_set_has_the_tokens_of_corenlp(e2e: Corpus, tgen: Scored) -> None:
