@@ -99,6 +99,8 @@ def test_the_table_says_what_was_scored_and_how(files: dict[str, Path], capsys: 
     assert header.split("\t")[:4] == ["number", "mr", "output", "official_bleu"]
     assert first.split("\t")[:3] == ["1", A, POOR[0]]
     assert second.split("\t")[2:4] == ["", "0.000000"]
+    assert header.split("\t")[-3:] == ["missing_slots", "added_slots", "wrong_slots"]
+    assert first.split("\t")[-3:] == ["eatType, area", "", ""]
 
 
 def test_tokenised_outputs_beside_raw_references_are_warned_of(

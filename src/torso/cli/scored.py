@@ -9,6 +9,7 @@ from typing import Any
 
 from torso.evaluation.metrics import Texts
 from torso.evaluation.resampling import NUM_TRIALS
+from torso.evaluation.slot_errors import slot_errors
 from torso.records import finite
 
 LEVEL = 0.05
@@ -105,20 +106,29 @@ def segment_rows(texts: Texts, values: Mapping[str, Sequence[float]]) -> list[di
     for index, output in enumerate(texts.outputs):
         known = {} if texts.mrs is None else {"mr": texts.mrs[index]}
         own = {name: of_all[index] for name, of_all in values.items()}
-        rows.append({"number": index + 1, **known, "output": output, **own})
+        rows.append({"number": index + 1, **known, "output": output, **own, **_slots(known.get("mr", ""), output)})
     return rows
+
+
+def _slots(mr: str, output: str) -> dict[str, list[str]]:
+    """Missing, added and wrong slots, where the input is E2E's."""
+    errors = slot_errors(mr, output)
+    return {} if errors is None else {f"{kind}_slots": slots for kind, slots in errors.by_kind.items()}
 
 
 def tsv(rows: Sequence[Mapping[str, Any]]) -> str:
     """A header and a line a row; nothing without rows."""
     if not rows:
         return ""
-    lines = [list(rows[0]), *(map(_cell, row.values()) for row in rows)]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    lines = [names, *([_cell(row.get(name, "")) for name in names] for row in rows)]
     return "".join("\t".join(line) + "\n" for line in lines)
 
 
 def _cell(value: object) -> str:
-    return f"{value:.6f}" if isinstance(value, float) else " ".join(str(value).split())
+    if isinstance(value, float):
+        return f"{value:.6f}"
+    return ", ".join(value) if isinstance(value, list) else " ".join(str(value).split())
 
 
 def _cells(line: Line, scored: Scored) -> list[str]:

@@ -18,6 +18,7 @@ from torso.evaluation.decoding import MAX_NEW_TOKENS, DecodingConfig, decode
 from torso.evaluation.metrics import Texts, measure
 from torso.evaluation.model import CachedModel
 from torso.evaluation.perplexity import Perplexity, perplexity
+from torso.evaluation.slot_errors import slot_errors
 from torso.records import EvaluationRecord, finite
 from torso.training.files import replace_atomically, storing
 
@@ -116,10 +117,7 @@ def save(folder: Path, record: EvaluationRecord, decoded: Sequence[Decoded]) -> 
     with storing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / SCORES).unlink(missing_ok=True)
-    lines = [
-        json.dumps({"mr": d.mr, "output": d.output, "references": list(d.references)}, ensure_ascii=False)
-        for d in decoded
-    ]
+    lines = [json.dumps(_document(d), ensure_ascii=False) for d in decoded]
     replace_atomically(folder / OUTPUTS, _lines(lines))
     replace_atomically(folder / PREDICTIONS, _lines([d.output for d in decoded]))
     document = {
@@ -133,6 +131,13 @@ def save(folder: Path, record: EvaluationRecord, decoded: Sequence[Decoded]) -> 
     }
     text = json.dumps(finite(document), indent=1, allow_nan=False)
     replace_atomically(folder / SCORES, f"{text}\n".encode())
+
+
+def _document(decoded: Decoded) -> dict[str, object]:
+    """One line of `outputs.jsonl`; with slot errors by kind where the input is E2E's."""
+    found: dict[str, object] = {"mr": decoded.mr, "output": decoded.output, "references": list(decoded.references)}
+    errors = slot_errors(decoded.mr, decoded.output)
+    return found if errors is None else found | {"slot_errors": errors.by_kind}
 
 
 def _lines(texts: Sequence[str]) -> bytes:

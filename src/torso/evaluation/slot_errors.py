@@ -46,6 +46,11 @@ class SlotErrors:
         """All of them."""
         return len(self.missing) + len(self.added) + len(self.wrong)
 
+    @property
+    def by_kind(self) -> dict[str, list[str]]:
+        """Slots of each kind."""
+        return {"missing": list(self.missing), "added": list(self.added), "wrong": list(self.wrong)}
+
 
 def slot_errors(mr: str, output: str) -> SlotErrors | None:
     """Of an output for an E2E meaning representation; None where the input has none of E2E's slots."""
