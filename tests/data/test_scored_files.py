@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from torso.data.alignment import align, first_shift
+from torso.data.alignment import align, first_shift, seems_shifted_from
 from torso.data.scored_files import Entry, read_mrs, read_outputs, read_references
 from torso.errors import DataError
 
@@ -166,3 +166,13 @@ def test_the_shift_is_found_where_words_agree_best() -> None:
     for missing in (0, 17, 49):
         assert first_shift(words[:missing] + words[missing + 1 :], references) == missing
     assert first_shift([*words[:20], "?", "?", *words[20:]], references) == 20
+
+
+def test_a_line_that_is_missing_and_another_too_many_show_in_the_words() -> None:
+    words = [f"w{i} x" for i in range(50)]
+    references = [[text] for text in words]
+    assert seems_shifted_from(words, references) is None
+    assert seems_shifted_from(["x"] * 50, references) is None
+    assert seems_shifted_from([*words[:20], *words[21:], ""], references) == 20
+    assert seems_shifted_from([*words[:20], "?", *words[20:-1]], references) == 21
+    assert seems_shifted_from([], []) is None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from torso.cli.parsing import parse
 from torso.cli.scored import Line, Scored, document, segment_rows, table, tsv
-from torso.data.alignment import align
+from torso.data.alignment import align, seems_shifted_from
 from torso.data.scored_files import read_mrs, read_outputs, read_references
 from torso.errors import ConfigError
 from torso.evaluation.metrics import METRICS, Measured, Scores, Texts, forms, measure, segment_table, signature
@@ -54,7 +54,8 @@ def main(arguments: Sequence[str]) -> int:
     texts = read(options, options.predictions)
     others = None if options.compare is None else read(options, options.compare)
     for name, given in ((options.predictions, texts), (options.compare, others)):
-        _warn_of_forms(name, given)
+        if given is not None:
+            _warn(str(name), given)
     leave_out = [] if options.official_meteor else ["official_meteor"]
     scores = measure(texts, leave_out)
     if not options.official_meteor:
@@ -120,10 +121,13 @@ def _compared(
     return [line.beside(*found[line.name]) if line.name in found else line for line in lines]
 
 
-def _warn_of_forms(name: Path | None, texts: Texts | None) -> None:
-    if texts is None:
-        return
+def _warn(name: str, texts: Texts) -> None:
+    """Of what is no error for sure, and would make the scores worthless."""
     ours, theirs = forms(texts)
+    place = seems_shifted_from(texts.outputs, texts.references)
     if ours != theirs:
         what = f"{name} looks {ours} and the references look {theirs}, which lowers most scores"
+        print(f"torso: warning: {what}", file=sys.stderr)
+    if place is not None:
+        what = f"from output {place + 1} on, {name} fits its neighbours' references better: is a line missing there?"
         print(f"torso: warning: {what}", file=sys.stderr)

@@ -91,9 +91,7 @@ def first_shift(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> 
 
     Up to there item i belongs to item i, from there on the shorter's item i to the longer's item i + surplus.
     """
-    words, others = [_words(text) for text in outputs], [_words(" ".join(texts)) for texts in references]
-    known_by = Counter(word for group in others for word in group)
-    weights = {word: math.log(1.0 + len(others) / known_by[word]) for word in known_by}
+    words, others, weights = _weighed(outputs, references)
     short, long = (words, others) if len(words) < len(others) else (others, words)
     surplus = len(long) - len(short)
     total, best, place = 0.0, 0.0, 0
@@ -102,6 +100,36 @@ def first_shift(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> 
         if total > best + 1e-9:
             best, place = total, i + 1
     return place
+
+
+def seems_shifted_from(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> int | None:
+    """The first of the last outputs, ten or more, that fit their neighbours' references clearly better than their own.
+
+    As many outputs as inputs can hide that a line is missing and another too many. None where all is well.
+    """
+    words, others, weights = _weighed(outputs, references)
+    own = [_agreement(one, other, weights) for one, other in zip(words, others, strict=True)]
+    for offset in (1, -1):
+        gain, spread, best, place = 0.0, 0.0, 0.0, None
+        for i in range(len(words) - 1, max(-1, -offset), -1):
+            if i + offset < len(others):
+                more = _agreement(words[i], others[i + offset], weights) - own[i]
+                gain, spread = gain + more, spread + more * more
+            # three times what chance would make of differences as large
+            if gain > best and gain * gain > 9.0 * spread:
+                best, place = gain, i
+        if place is not None:
+            return place
+    return None
+
+
+def _weighed(
+    outputs: Sequence[str], references: Sequence[Sequence[str]]
+) -> tuple[list[set[str]], list[set[str]], dict[str, float]]:
+    """Words of outputs and of references, and what each counts."""
+    words, others = [_words(text) for text in outputs], [_words(" ".join(texts)) for texts in references]
+    known_by = Counter(word for group in others for word in group)
+    return words, others, {word: math.log(1.0 + len(others) / count) for word, count in known_by.items()}
 
 
 def _words(text: str) -> set[str]:
