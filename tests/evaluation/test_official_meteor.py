@@ -72,10 +72,10 @@ def test_the_program_gets_tokens_of_references_then_output(monkeypatch: pytest.M
         monkeypatch, tmp_path,
         "import sys\n"
         "lines = sys.stdin.buffer.read().decode().splitlines()\n"
-        "assert lines == ['SCORE ||| a pub ||| it \\'s | | | cheap ||| the café'], lines\n"
+        "assert lines == ['SCORE ||| a pub ||| it \\'s | | | <i > cheap ||| the café'], lines\n"
         "print(' '.join(['1.0'] * 23))\n",
     )  # fmt: skip
-    assert official_meteor_statistics(["The Café."], [["A pub.", "It's ||| cheap!"]]).shape == (1, 23)
+    assert official_meteor_statistics(["The Café."], [["A pub.", "It's ||| <i\r>cheap!"]]).shape == (1, 23)
 
 
 @pytest.mark.parametrize(

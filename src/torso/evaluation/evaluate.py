@@ -75,15 +75,16 @@ def clean(text: str) -> str:
     return " ".join(text.split("\n\n")[0].split())
 
 
-def score(decoded: Sequence[Decoded], official_meteor: bool = False) -> dict[str, float]:
+def score(decoded: Sequence[Decoded]) -> dict[str, float]:
     """By name of the definition, as in `metrics.METRICS`; what cannot be computed is left out, with a word.
 
-    The official METEOR takes Java and some seconds: only when asked for. The slot error rate is there when the inputs
-    are E2E's, and `name_copied` when they have names. Most are 0 to 1; NIST and CIDEr have no upper bound.
+    The official METEOR takes Java and some seconds a set: `torso score` adds it later. The slot error rate is there
+    when the inputs are E2E's, and `name_copied` when they have names. Most are 0 to 1; NIST has no upper bound, and
+    CIDEr's is 10.
     """
     mrs, outputs = [d.mr for d in decoded], [d.output for d in decoded]
     texts = Texts(outputs=outputs, references=[d.references for d in decoded], mrs=mrs)
-    found = measure(texts, leave_out=() if official_meteor else ("official_meteor",))
+    found = measure(texts, leave_out=("official_meteor",))
     for name, why in found.not_computed.items():
         if name != "slot_error_rate":
             print(f"torso: warning: {why}", file=sys.stderr)

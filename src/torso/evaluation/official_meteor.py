@@ -87,8 +87,8 @@ def _share(content: Array, function: Array, num_content: Array, num_function: Ar
 
 
 def _line(text: str) -> str:
-    """Tokens, without what parts the texts of a line in the program's protocol."""
-    return " ".join(ptb_tokens(text)).replace("|||", "")
+    """Tokens, without what parts lines, or the texts of a line, in the program's protocol."""
+    return " ".join(" ".join(ptb_tokens(text)).replace("|||", "").split())
 
 
 def _numbers(answer: str) -> list[float]:
