@@ -83,7 +83,7 @@ class EvaluationRecord:
     """False: the base model without its adapter."""
     perplexity: float
     scores: dict[str, float]
-    """By name of the definition, e.g. `hf_bleu`, `official_bleu`, `hf_meteor`."""
+    """By name of the definition, e.g. `hf_bleu`, `official_bleu`, `hf_meteor`; see docs/metrics.md."""
     partial: bool = False
     """Whether only the first inputs were evaluated."""
     decoding: str = ""

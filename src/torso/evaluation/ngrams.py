@@ -13,9 +13,10 @@ _tokenize: Callable[[str], str] = Tokenizer13a()  # type: ignore[no-untyped-call
 
 
 @lru_cache(maxsize=65536)
-def tokens_13a(text: str) -> tuple[str, ...]:
-    """A text's tokens, cased; several metrics ask for those of the same references."""
-    return tuple(_tokenize(text).split())
+def mteval_tokens(text: str, lower: bool) -> tuple[str, ...]:
+    """A text's tokens, lower-cased afterwards or not; several metrics ask for those of the same references."""
+    words = _tokenize(text)
+    return tuple((words.lower() if lower else words).split())
 
 
 def ngrams(words: Sequence[str], n: int) -> Grams:

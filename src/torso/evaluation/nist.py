@@ -1,57 +1,53 @@
-"""NIST (Doddington 2002) as the official E2E scorer computes it: mteval-13a tokens, case-insensitive, n up to 5."""
+"""NIST (Doddington 2002) as the official E2E scorer computes it: mteval-13a tokens, case-insensitive, n up to 5.
+
+Statistics are [N, 12]: information of the matching n-grams of orders 1 to 5, n-grams of the output, its length, and the
+mean length of its references.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from torso.evaluation.ngrams import Grams, matches, ngrams, tokens_13a
-from torso.evaluation.segments import check_segments
+import numpy as np
+
+from torso.evaluation.ngrams import Grams, matches, mteval_tokens, ngrams
+from torso.evaluation.segments import Array, check_segments
 
 ORDER = 5
 BETA = -math.log(0.5) / math.log(1.5) ** 2
 """An output of two thirds of the references' length has a brevity penalty of one half."""
+Gram = tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class NistCounts:
-    """What segments add up to."""
-
-    information: tuple[float, ...]
-    """Of the matching n-grams, by order."""
-    totals: tuple[int, ...]
-    """n-grams of the output, by order."""
-    output_length: int
-    reference_length: float
-    """Mean over the references."""
-
-
-def nist_counts(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> list[NistCounts]:
-    """Of each segment; the information weights are those of all references. ValueError unless each has references."""
+def nist_statistics(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Array:
+    """[N, 12]; the information weights are those of all references. ValueError unless each output has references."""
     check_segments(outputs, references)
-    others = [[_words(reference) for reference in rs] for rs in references]
+    others = [[mteval_tokens(r, True) for r in rs] for rs in references]
     information = _information([words for rs in others for words in rs])
-    return [_count(_words(output), rs, information) for output, rs in zip(outputs, others, strict=True)]
+    rows = [_row(mteval_tokens(o, True), rs, information) for o, rs in zip(outputs, others, strict=True)]
+    return np.array(rows, dtype=np.float64).reshape(-1, 2 * ORDER + 2)
 
 
-def nist(counts: Sequence[NistCounts]) -> float:
-    """Of the segments together; 0 when there is no output at all."""
-    length, expected = sum(c.output_length for c in counts), math.fsum(c.reference_length for c in counts)
-    if not length or not expected:
-        return 0.0
-    score = 0.0
-    for n in range(ORDER):
-        total = sum(c.totals[n] for c in counts)
-        score += math.fsum(c.information[n] for c in counts) / total if total else 0.0
-    return score * math.exp(-BETA * math.log(min(1.0, length / expected)) ** 2)
+def nist_segments(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
+    """Of each segment by itself, as the official scorer has it: the weights are those of its own references."""
+    check_segments(outputs, references)
+    alone = [nist_statistics([o], [rs]) for o, rs in zip(outputs, references, strict=True)]
+    return [float(nist_of(statistics[0])) for statistics in alone]
 
 
-def _words(text: str) -> list[str]:
-    return [word.lower() for word in tokens_13a(text)]
+def nist_of(sums: Array) -> Array:
+    """[..., 12] → [...]; 0 without any output or references, and an order without n-grams adds nothing."""
+    gained, totals = sums[..., :ORDER], sums[..., ORDER : 2 * ORDER]
+    length, expected = sums[..., 2 * ORDER], sums[..., 2 * ORDER + 1]
+    defined = (length > 0) & (expected > 0)
+    means = np.divide(gained, totals, out=np.zeros_like(gained), where=totals > 0).sum(axis=-1)
+    shorter = np.divide(length, expected, out=np.ones_like(length), where=defined)
+    penalty = np.exp(-BETA * np.log(np.minimum(1.0, shorter)) ** 2)
+    return np.asarray(np.where(defined, means * penalty, 0.0))
 
 
-def _information(texts: Sequence[Sequence[str]]) -> dict[tuple[str, ...], float]:
+def _information(texts: Sequence[Sequence[str]]) -> dict[Gram, float]:
     """log2(occurrences of its first n - 1 words / occurrences of the n-gram)."""
     counts = Grams()
     for words in texts:
@@ -61,10 +57,10 @@ def _information(texts: Sequence[Sequence[str]]) -> dict[tuple[str, ...], float]
     return {g: math.log2((counts[g[:-1]] if len(g) > 1 else words_in_all) / count) for g, count in counts.items()}
 
 
-def _count(
-    words: Sequence[str], references: Sequence[Sequence[str]], information: dict[tuple[str, ...], float]
-) -> NistCounts:
+def _row(
+    words: Sequence[str], references: Sequence[Sequence[str]], information: dict[Gram, float]
+) -> tuple[float, ...]:
     pairs = [matches(words, references, n) for n in range(1, ORDER + 1)]
-    gained = tuple(math.fsum(count * information[gram] for gram, count in found.items()) for found, _ in pairs)
+    gained = (math.fsum(count * information[gram] for gram, count in found.items()) for found, _ in pairs)
     mean = sum(map(len, references)) / len(references)
-    return NistCounts(gained, tuple(counts.total() for _, counts in pairs), len(words), mean)
+    return (*gained, *(grams.total() for _, grams in pairs), len(words), mean)
