@@ -107,11 +107,12 @@ def measure(
     assembly.use_threads()
     everything = assembly.corpus.split(subset)
     groups = everything[:max_groups]
-    progress, started = DecodingProgress(len(groups)), time.monotonic()
+    started = time.monotonic()
     with opened_model(assembly, checkpoint) as model:
         measured = measure_perplexity(model, assembly.tokenizer, groups, assembly.max_tokens)
         decoded: list[Decoded] = []
         if decode and not is_plain_text(groups):
+            progress = DecodingProgress(len(groups))
             decoded = decode_groups(model, assembly.tokenizer, groups, assembly.max_tokens, decoding, progress)
     record = EvaluationRecord(
         step=checkpoint.step if checkpoint else 0,
