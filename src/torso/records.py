@@ -89,12 +89,17 @@ class EvaluationRecord:
     """False: the base model without its adapter."""
     perplexity: float
     scores: dict[str, float]
-    """By name of the definition, e.g. `hf_bleu`, `official_bleu`, `hf_meteor`."""
+    """By name of the definition, e.g. `hf_bleu`, `official_bleu`, `hf_meteor`; see docs/metrics.md."""
     partial: bool = False
     """Whether only the first inputs were evaluated."""
     decoding: str = ""
     """How outputs were decoded, e.g. `beam10-lp0.9-ng4`; empty for greedily."""
     seconds: float = 0.0
+
+    @property
+    def can_choose(self) -> bool:
+        """Whether it says how good a checkpoint is: of the adapted model, on the whole of dev."""
+        return self.subset == "dev" and self.adapted and not self.partial
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -158,8 +158,11 @@ def test_outputs_predictions_and_scores_lie_side_by_side(tmp_path: Path) -> None
     folder = tmp_path / "evaluation" / "dev"
     save(folder, RECORD, decoded)
     lines = (folder / "outputs.jsonl").read_text(encoding="utf-8").splitlines()
+    none: dict[str, list[str]] = {"missing": [], "added": [], "wrong": []}
+    found = [none] * len(perfect()) + [none | {"missing": ["name"]}]
     assert [json.loads(line) for line in lines] == [
-        {"mr": d.mr, "output": d.output, "references": list(d.references)} for d in decoded
+        {"mr": d.mr, "output": d.output, "references": list(d.references), "slot_errors": errors}
+        for d, errors in zip(decoded, found, strict=True)
     ]
     assert "Zoë costs £20." in lines[-1]
     assert (folder / "predictions.txt").read_text().split("\n") == [d.output for d in decoded] + [""]

@@ -16,6 +16,7 @@ COMMANDS = {
     "resume": "go on with a run to its recorded target",
     "evaluate": "perplexity, decoding and scores of a run",
     "generate": "text for one input",
+    "score": "every metric of anybody's outputs",
     "digest": "one hash of a run's adapters, optimizer and step",
     "export": "a run's adapter for peft, or a merged model for transformers",
     "push": "an exported folder, or a run's adapter, to the Hugging Face hub",

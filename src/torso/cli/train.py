@@ -52,18 +52,15 @@ def _prepare(
     words = list(arguments)
     path = take_option(words, "--run-dir")
     config = settle(parse(RunConfig, USAGE, words).checked())
-    from torso.cli.adapters import check_agrees, read_adapter, start_from
+    from torso.cli.adapters import start_from, with_adapter
     from torso.cli.training_run import check
     from torso.training import checkpoint as checkpoints
 
     folder = Path(path) if path else next_folder(Path("runs"))
     RunDirectory.check_unused(folder)
-    adapter = None
-    if config.init_adapter is not None:
-        adapter, brought = read_adapter(Path(config.init_adapter), config)
-        # on top of what the adapter brings, a flag that was given shows, even one that equals the usual default
-        config = settle(parse(RunConfig, USAGE, words, default=brought).checked())
-        check_agrees(config, brought)
+    adapter, config = with_adapter(
+        config, lambda brought: settle(parse(RunConfig, USAGE, words, default=brought).checked())
+    )
     assembly = Assembly(config)
     check(assembly)
     run = RunDirectory.create(folder, config.to_toml(), config.epochs)

@@ -165,8 +165,7 @@ def _epochs(run: Run) -> str:
 
 def _epoch_scores(run: Run) -> str:
     """Of dev, on which the best checkpoint is chosen."""
-    greedily = [e for e in run.evaluations if not e.record.decoding and not e.record.partial]
-    on_dev = [e for e in greedily if e.record.subset == "dev" and e.record.adapted]
+    on_dev = [e for e in run.evaluations if e.record.can_choose and not e.record.decoding]
     best_by = str(find_setting(run.settings, "best_by") or PERPLEXITY)
     known = {e.record.step for e in on_dev}
     scores = epoch_score_table(run.epochs, on_dev, best_step([e.record for e in on_dev], known, best_by))

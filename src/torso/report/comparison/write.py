@@ -59,10 +59,7 @@ def write_comparison(path: Path) -> Comparison:
 
 
 def _titled(comparison: Comparison) -> list[tuple[str, Table]]:
-    groups = [
-        (f"{group.model}, {group.num_processes} process{'' if group.num_processes == 1 else 'es'}", group_table(group))
-        for group in comparison.groups
-    ]
+    groups = [(group.title, group_table(group)) for group in comparison.groups]
     cost = [("How cost grows", cost_table(comparison))] if len(groups) > 1 else []
     return [*groups, *cost, ("The paper's Table 1", paper_table())]
 
