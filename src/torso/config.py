@@ -172,7 +172,8 @@ class RunConfig:
             raise ConfigError(f"dropout is {self.dropout}", "Give a number from 0 up to, not including, 1.")
         if self.strategy == "single" and self.clients != 1:
             raise ConfigError(
-                f"clients is {self.clients} with strategy single", "Several clients need --strategy split."
+                f"clients is {self.clients} with strategy single",
+                "Several clients need --strategy split; give --clients 1.",
             )
         if self.strategy in DATA_PARALLEL:
             check_ranks(self.strategy, self.nproc, self.shard_size)
@@ -305,8 +306,6 @@ def check_resume(old: RunConfig, new: RunConfig) -> None:
         for field in dataclasses.fields(RunConfig)
         if field.name not in MAY_CHANGE and getattr(old, field.name) != getattr(new, field.name)
     ]
-    if old.strategy != new.strategy and "split" in (old.strategy, new.strategy):
-        changed.append(f"strategy ({old.strategy} to {new.strategy})")
     if changed:
         raise ConfigError(
             f"a resumed run keeps its settings, but these differ: {', '.join(changed)}", "Start a new run."

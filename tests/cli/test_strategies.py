@@ -13,11 +13,12 @@ import pytest
 import torch
 import torch.distributed as dist
 from tests.cli.conftest import SHAPE, Refuse, make_model
-from tests.cli.jobs import background, digest, steps, torso
+from tests.cli.jobs import background, digest, serving, steps, torso
 
 from torso import faults
 from torso.cli.main import main
 from torso.errors import ConfigError
+from torso.parallel.ports import free_ports
 from torso.parallel.reductions import check_reductions
 from torso.records import EvaluationRecord
 from torso.training.run_directory import MetricsLog
@@ -61,6 +62,20 @@ def test_killed_ranks_start_again_from_the_checkpoint_with_the_same_bits(
     assert faults.hits(tmp_path / "faults") == [1, 2, 3]
     assert (digest(run), steps(run)) == (single[4], 8)
     assert any(isinstance(r, EvaluationRecord) and r.adapted for r in MetricsLog(run).read())
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_under_another_strategy_split_included(tiny_model: Path, tiny_data: str, tmp_path: Path) -> None:
+    adapter = ("--adapter", "dora", "--lora-rank", "2", "--dropout", "0.1", "--evaluate", "none", "--threads", "1")
+    words = ("--model", str(tiny_model), "--data", tiny_data, *adapter, "--max-examples", "10")
+    whole, run, port = tmp_path / "whole", tmp_path / "run", str(free_ports(1))
+    assert main(["train", *words, "--epochs", "3", "--run-dir", str(whole)]) == 0
+    split = ("--strategy", "split", "--server", f"http://127.0.0.1:{port}")
+    with serving(tiny_model, int(port), tmp_path / "log", workers=1):
+        torso("train", *words, *split, "--clients", "2", "--run-dir", run)
+        torso("resume", run, "--epochs", "1", "--strategy", "single", "--clients", "1")
+        torso("resume", run, "--epochs", "1", *split)
+    assert digest(run) == digest(whole)
 
 
 def torchrun(ranks: int, *words: str | Path) -> subprocess.CompletedProcess[str]:

@@ -105,7 +105,7 @@ def split(bench: Bench) -> Iterator[Row]:
 
 def _split_row(bench: Bench, kind: str, clients: int, workers: int, url: str) -> Row:
     started = time.monotonic()
-    run = bench.train(f"split-{kind}-{clients}-{workers}", kind, 1, *_remote(url, clients))
+    run = bench.train(f"split-{kind}-{clients}-{workers}", kind, 1, *remote(url, clients))
     what = f"{kind}, {_count(clients, 'client')}, {_count(workers, 'worker')}, against whole"
     return row("split", what, compare(bench.whole(kind, 1), run), started)
 
@@ -127,7 +127,7 @@ def _stopped_row(bench: Bench, kind: str, step: int, first: str, then: str) -> R
     """Stopped as by Ctrl-C once `step` is done, with two clients and two workers; resumed with one and one."""
     started, name = time.monotonic(), f"stopped-{kind}-{step}"
     run, log = bench.folder / name, bench.folder / f"{name}.log"
-    with processes.background(log, [*bench.words(name, kind, 2), *_remote(first, 2)]) as process:
+    with processes.background(log, [*bench.words(name, kind, 2), *remote(first, 2)]) as process:
         _await_step(run, step, process, log)
         process.send_signal(signal.SIGINT)
         process.wait()
@@ -141,7 +141,7 @@ def survive(bench: Bench) -> Iterator[Row]:
     """Processes on both sides killed by chance."""
     started, run = time.monotonic(), bench.folder / f"survive-{bench.seed}"
     url, serve = _serve_words(bench)
-    words = [*bench.words(run.name, "dora", 1), *_remote(url, 2), "--checkpoint-every-steps", "5"]
+    words = [*bench.words(run.name, "dora", 1), *remote(url, 2), "--checkpoint-every-steps", "5"]
     ordeal = Ordeal(run, serve, list(words), random.Random(bench.seed))
     try:
         while ordeal.killed.total() < bench.kills:
@@ -169,7 +169,8 @@ def _await_step(run: Path, step: int, process: subprocess.Popen[bytes], log: Pat
         time.sleep(POLL_S)
 
 
-def _remote(url: str, clients: int) -> list[str]:
+def remote(url: str, clients: int) -> list[str]:
+    """Of `torso train` through a server."""
     return ["--strategy", "split", "--server", url, "--clients", str(clients)]
 
 

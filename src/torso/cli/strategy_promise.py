@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from torso.cli import processes
 from torso.cli.comparison import compare
-from torso.cli.promises import Bench, Row, row
+from torso.cli.promises import Bench, Row, remote, row
 
 KINDS = ("none", "dora")
 SIZES = (1, 2, 4)
@@ -25,6 +25,7 @@ def strategies(bench: Bench) -> Iterator[Row]:
             if ranks > 1:
                 yield _row(bench, kind, name, ranks, deterministic=False)
         yield _changed(bench, kind)
+    yield _to_split(bench)
 
 
 def _groups(largest: int) -> list[tuple[str, int]]:
@@ -50,6 +51,16 @@ def _changed(bench: Bench, kind: str) -> Row:
     then = ["--strategy", "fsdp", "--nproc", str(min(2, most))]
     processes.run("resume", run, "--epochs", "1", *then, log=bench.folder / f"changed-{kind}.log")
     what = f"{_what(kind)}, ddp on {most}, then fsdp on {min(2, most)}, against single"
+    return row("strategies", what, compare(bench.whole(kind, 2), run), started)
+
+
+def _to_split(bench: Bench) -> Row:
+    """An epoch on two ranks, another through a server."""
+    started, name, kind = time.monotonic(), "to-split", KINDS[-1]
+    run = bench.train(name, kind, 1, "--strategy", "ddp", "--nproc", "2", "--deterministic")
+    with bench.server("server-strategies", 1) as url:
+        processes.run("resume", run, "--epochs", "1", *remote(url, 2), log=bench.folder / f"{name}.log")
+    what = f"{kind}, ddp on 2, then split with 2 clients, against single"
     return row("strategies", what, compare(bench.whole(kind, 2), run), started)
 
 
