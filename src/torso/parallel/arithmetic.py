@@ -11,6 +11,8 @@ from torso.errors import ConfigError
 
 Dtype = Literal["fp32", "bf16", "fp16"]
 DTYPES: dict[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+SPLIT_DTYPES: tuple[Dtype, ...] = ("fp32", "bf16")
+"""What a split computes in: fp16 needs losses that are scaled, which parties do not do together."""
 
 
 def describe(device: torch.device, dtype: str, attention: str) -> dict[str, str]:
