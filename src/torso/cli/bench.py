@@ -25,12 +25,12 @@ from torso.cli.assembly import Assembly
 from torso.cli.training_run import check
 from torso.config import RunConfig
 from torso.errors import ConfigError, RequestError, RunDirectoryError, TorsoError
+from torso.files import make_directory, replace_atomically
 from torso.model.names import expected_shapes
 from torso.report.comparison.read import REQUEST, TRIALS, read_request, read_result
 from torso.report.comparison.trials import DONE, FAILED, NOT_APPLICABLE, Trial, trials
 from torso.report.log import flatten
 from torso.report.units import duration, size
-from torso.training.files import make_directory, replace_atomically
 
 POLL_S, SAY_EVERY_S = 0.2, 15.0
 BY_TRIAL = ("model", "strategy", "nproc", "clients", "server")

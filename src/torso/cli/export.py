@@ -24,13 +24,13 @@ from torso.cli.model_arguments import check_one
 from torso.cli.parsing import parse, refuse_idle
 from torso.config import RunConfig
 from torso.errors import ConfigError
+from torso.files import new_directory
 from torso.model.config import Cuts
 from torso.model.hub import TOKENIZER_FILES, tokenizer_folder
 from torso.model.stages import GPT2
 from torso.model.weights import build, save_folder
 from torso.records import EvaluationRecord
 from torso.training.checkpoint import Checkpoint
-from torso.training.files import new_directory
 from torso.training.run_directory import MetricsLog, RunDirectory
 
 Format = Literal["peft", "merged", "hf"]

@@ -10,8 +10,8 @@ from torso.cli.assembly import Assembly
 from torso.cli.parsing import parse, take_option
 from torso.config import RunConfig, check_resume
 from torso.errors import ConfigError
+from torso.files import replace_atomically
 from torso.parallel.launch import under_torchrun
-from torso.training.files import replace_atomically
 from torso.training.run_directory import RunDirectory
 from torso.training.schedule import check_target
 

@@ -15,7 +15,7 @@ from torso.data.scored_files import read_mrs, read_outputs, read_references
 from torso.errors import ConfigError
 from torso.evaluation.metrics import METRICS, Measured, Scores, Texts, forms, measure, segment_table, signature
 from torso.evaluation.resampling import difference_intervals, intervals, p_values
-from torso.training.files import replace_atomically
+from torso.files import replace_atomically
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,8 +19,8 @@ from torso.evaluation.metrics import Texts, measure
 from torso.evaluation.model import CachedModel
 from torso.evaluation.perplexity import Perplexity, perplexity
 from torso.evaluation.slot_errors import slot_errors
+from torso.files import replace_atomically, storing
 from torso.records import EvaluationRecord, finite
-from torso.training.files import replace_atomically, storing
 
 OUTPUTS, PREDICTIONS, SCORES = "outputs.jsonl", "predictions.txt", "scores.json"
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+from torso.files import replace_atomically
 from torso.report.log import DecodedExample, Evaluation, Run, find_setting, flatten, read_run
 from torso.report.plots import Plot, epoch_plots, step_plots, to_svg
 from torso.report.style import CSS
@@ -22,7 +23,6 @@ from torso.report.tables import (
 )
 from torso.report.units import count, duration, number, size
 from torso.training.best import PERPLEXITY, best_step
-from torso.training.files import replace_atomically
 
 _NUM_EXAMPLES = 6
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"

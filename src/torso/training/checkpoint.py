@@ -22,7 +22,7 @@ from torch import Tensor
 
 from torso import faults
 from torso.errors import CheckpointError
-from torso.training.files import make_directory, sync_directory, write_synced
+from torso.files import make_directory, sync_directory, write_synced
 from torso.training.optimizer import MOMENTS
 from torso.training.part import fingerprint
 

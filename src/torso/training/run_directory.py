@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from torso.errors import RunDirectoryError, StorageError
+from torso.files import append, make_directory, replace_atomically, sync_file
 from torso.records import Record, parse_line, to_line
-from torso.training.files import append, make_directory, replace_atomically, sync_file
 from torso.training.lock import LOCK, held_error, holder, locked
 
 

@@ -8,6 +8,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+from torso.files import make_directory, replace_atomically, storing
 from torso.records import finite
 from torso.report.comparison.findings import findings
 from torso.report.comparison.page import comparison_page
@@ -26,7 +27,6 @@ from torso.report.comparison.tables import (
 )
 from torso.report.comparison.trials import TOLERANCE, Comparison, Result
 from torso.report.plots import to_png
-from torso.training.files import make_directory, replace_atomically, storing
 
 PAGE, DOCUMENT, TEXT, MARKDOWN, CSV, PLOTS = (
     "report.html",
