@@ -97,7 +97,7 @@ def dropout_mask(x: Tensor, p: float, site: str) -> Tensor | None:
 def keep_out_of_compiled_code() -> None:
     """Masks are made outside of what torch.compile makes: it would take step and micro-batch for constants."""
     global dropout_mask
-    dropout_mask = torch.compiler.disable(dropout_mask)
+    dropout_mask = torch.compiler.disable(dropout_mask)  # type: ignore[no-untyped-call]
 
 
 def _unit(bits: Tensor) -> Tensor:

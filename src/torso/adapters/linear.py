@@ -8,14 +8,15 @@ B [out, R], m and c [out].
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from torso import randomness
 from torso.adapters.config import AdapterConfig
 from torso.adapters.functional import RowScale, adapted_linear
 from torso.errors import AdapterError
-from torso import randomness
 
 CANCELLATION = 0.1
 """Below this share of ‖W‖² + ‖sBA‖² the expanded norm has lost digits, and the row's sum is built densely."""
@@ -91,7 +92,8 @@ class AdaptedLinear(nn.Module):
 
 def keep_out_of_compiled_code() -> None:
     """Row norms are looked up outside of what torch.compile makes, which would take a step's norms for constants."""
-    AdaptedLinear.row_norm = torch.compiler.disable(AdaptedLinear.row_norm)  # type: ignore[method-assign]
+    outside: Any = torch.compiler.disable  # it has no types
+    AdaptedLinear.row_norm = outside(AdaptedLinear.row_norm)  # type: ignore[method-assign]
 
 
 def forget_row_norms(module: nn.Module) -> None:
