@@ -75,7 +75,7 @@ def test_the_fast_mode_differs_by_rounding_alone(
     assert together["sent"] < found[f"{adapter} {strategy} {ranks}"]["sent"]
 
 
-@pytest.mark.parametrize("what", ["bf16", "fp16", "recompute"])
+@pytest.mark.parametrize("what", ["bf16", "fp16", "dora-bf16", "dora-fp16", "recompute"])
 @pytest.mark.parametrize("strategy", ["ddp 2", "fsdp 2"])
 def test_less_precision_and_recomputed_activations_give_one_ranks_bits_too(
     found: dict[str, Any], what: str, strategy: str

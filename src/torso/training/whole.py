@@ -141,7 +141,10 @@ class WholeModel:
             if self._group.world_size == 1:
                 raise
             # a rank that fails here has left the others in a collective: the group must start again
-            raise GroupError(f"rank {self._group.rank} could not compute: {str(error).splitlines()[0]}") from error
+            raise GroupError(
+                f"rank {self._group.rank} could not go on: {str(error).splitlines()[0]}",
+                "Where it lost another rank, see how that one ended.",
+            ) from error
         return loss
 
     def _discard(self) -> None:

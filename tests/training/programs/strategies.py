@@ -81,6 +81,7 @@ def cases() -> list[Case]:
         for strategy, ranks in (("single", 1), ("ddp", 2), ("fsdp", 2)):
             name = f"{dtype} {strategy} {ranks}"
             found.append(Case(name=name, ranks=ranks, strategy=strategy, dtype=dtype))
+            found.append(dataclasses.replace(found[-1], name=f"dora-{name}", adapter="dora"))
     for strategy, ranks in (("single", 1), ("ddp", 2), ("fsdp", 2)):
         name = f"recompute {strategy} {ranks}"
         found.append(Case(name=name, ranks=ranks, strategy=strategy, recompute=True, dropout=0.1))
@@ -112,7 +113,10 @@ def learner(case: Case, group: Group) -> tuple[WholeModel, nn.Module]:
     p = case.dropout
     shape = dataclasses.replace(SHAPE, embd_pdrop=p, attn_pdrop=p, resid_pdrop=p)
     source = RandomWeights(shape, 1)
-    module = build(lambda config, cuts: GPT2WithLoss(config), source, Cuts.default(3))
+    dtype = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[case.dtype]
+    # adapters stay in float32 on a base of the dtype; weights that are trained are cast for computing
+    base = torch.float32 if case.adapter == "none" or dtype is None else dtype
+    module = build(lambda config, cuts: GPT2WithLoss(config), source, Cuts.default(3), base)
     if case.adapter == "none":
         module.requires_grad_(True)
     else:
@@ -125,8 +129,7 @@ def learner(case: Case, group: Group) -> tuple[WholeModel, nn.Module]:
         compile=case.compile,
     )
     units = [unit for unit in module.modules() if isinstance(unit, Block)]
-    dtype = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[case.dtype]
-    strategy = apply(config, module, units, group, torch.device("cpu"), dtype)
+    strategy = apply(config, module, units, group, torch.device("cpu"), None if base == dtype else dtype)
     recipe = Recipe(
         initial=initial.__getitem__,
         shapes={name: tuple(t.shape) for name, t in initial.items()},
