@@ -1,0 +1,226 @@
+"""What preparing news costs: `python benchmarks/prepare_news.py --sample articles_sample.csv --scratch /tmp/scratch`.
+
+Makes a CSV file of 600 MB and 143,000 rows out of the sample's sentences (the same bytes each time, with dirt), then by
+turns prepares it with `torso prepare news` and encodes the same cleaned articles with nothing but the `tokenizers`
+library, on all cores. Prints seconds and peak memory (the sum of all processes' proportional set sizes) of each turn,
+and the ratio of the medians. The library's time is that of its `encode_batch` calls; Torso's is that of the whole
+command: its start, reading, cleaning, hashing and writing too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import itertools
+import json
+import os
+import random
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+
+from torso.data.news.normalising import Normalising
+from torso.data.news.rows import read_rows
+from torso.data.news.work import Recipe, articles_of
+
+HEADER = ["", "id", "title", "publication", "author", "date", "year", "month", "url", "content"]
+MEBIBYTE = 1 << 20
+BARE_BATCH = 16 * MEBIBYTE
+LONG_FIELD = 5 * MEBIBYTE
+POLL_S = 0.25
+
+
+def main() -> None:
+    """Make the file, take turns, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sample", type=Path, required=True)
+    parser.add_argument("--scratch", type=Path, required=True)
+    parser.add_argument("--tokenizer", type=Path, help="folder; default: the one of mini")
+    parser.add_argument("--rows", type=int, default=143_000)
+    parser.add_argument("--megabytes", type=float, default=600.0)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--fast", action="store_true", help="compare with encode_batch_fast, which keeps no offsets")
+    options = parser.parse_args()
+    options.scratch.mkdir(parents=True, exist_ok=True)
+    articles, cleaned = options.scratch / "articles.csv", options.scratch / "cleaned.jsonl"
+    generate(options.sample, articles, options.rows, int(options.megabytes * 1e6))
+    size = write_cleaned(articles, cleaned)
+    print(f"{articles.stat().st_size / 1e6:.0f} MB, {options.rows:,} rows; cleaned {size / 1e6:.0f} MB", flush=True)
+    seconds: dict[str, list[float]] = {"torso": [], "tokenizers": []}
+    tokens = set()
+    for _ in range(options.repeat):
+        for name, turn in (("torso", prepare), ("tokenizers", bare)):
+            spent, found, peak = turn(options)
+            seconds[name].append(spent)
+            tokens.add(found)
+            print(f"{name}: {spent:.1f} s, {size / 1e6 / spent:.2f} MB/s, peak {peak / MEBIBYTE:.0f} MiB", flush=True)
+    ours, theirs = (statistics.median(values) for values in seconds.values())
+    print(f"tokens: {', '.join(f'{count:,}' for count in tokens)}{'' if len(tokens) == 1 else ' (they differ!)'}")
+    print(f"medians {ours:.1f} s and {theirs:.1f} s: {theirs / ours:.3f} of the bare library's throughput")
+    for path in (articles, cleaned):
+        path.unlink()
+
+
+def generate(sample: Path, path: Path, num_rows: int, size: int) -> None:
+    """About `size` bytes; every row is written by its number alone."""
+    csv.field_size_limit(1 << 30)
+    with sample.open(encoding="utf-8", newline="") as file:
+        texts = [row[-1] for row in itertools.islice(csv.reader(file), 1, 200)]
+    sentences = [s for text in texts for s in re.split(r"(?<=[.!?])\s+", text) if 20 < len(s) < 400]
+    mean = size / num_rows - 90  # what the other columns and quotes take
+    with path.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(HEADER)
+        for number in range(num_rows):
+            writer.writerow(row(number, sentences, mean, num_rows))
+
+
+def row(number: int, sentences: list[str], mean: float, num_rows: int) -> list[str]:
+    """Lengths are spread as those of articles are; one in thirty has some dirt."""
+    source = number - 1 if number % 400 == 399 else number  # a duplicate
+    chance = random.Random(source)
+    length = LONG_FIELD if source % (num_rows // 3 + 1) == 77 else mean * chance.lognormvariate(-0.18, 0.6)
+    picked, total = list[str](), 0
+    while total < length:
+        picked.append(sentences[chance.randrange(len(sentences))])
+        total += len(picked[-1]) + 1
+    text = "".join(s + ("\n\n" if chance.random() < 0.2 else " ") for s in picked)
+    if chance.random() < 0.7:
+        text = text.replace("'", "’").replace(" - ", " — ").replace(" the ", " the “", 1).replace(".", ".”", 1)
+    made = [str(source), str(17283 + source), picked[0][:60], "Made", "", "2016-12-31", "2016.0", "12.0", "", text]
+    return dirty(made, number)
+
+
+def dirty(made: list[str], number: int) -> list[str]:
+    """Each kind of dirt, at its rate."""
+    text = made[-1]
+    changes: dict[int, Callable[[], str]] = {
+        3: lambda: f"<p>{text}</p><script>var x = 1 < 2;</script>",
+        33: lambda: text.replace(" and ", " &amp; ").replace("“", "&ldquo;"),
+        63: lambda: text.replace(". ", ".\u200b \x07", 3),
+        93: lambda: "",
+        123: lambda: f"{text[:200]}\udce9{text[200:]}",
+        153: lambda: text.replace("e", "e\u0301", 20),
+    }
+    made[-1] = changes.get(number % 180, lambda: text)()
+    return made[:-2] if number % 1000 == 500 else made
+
+
+def write_cleaned(articles: Path, path: Path) -> int:
+    """One JSON string a line for each article that is kept; returns their bytes of UTF-8."""
+    recipe, seen, size = Recipe(normalising=Normalising(), tokenizer=None), set[bytes](), 0
+    with path.open("w", encoding="utf-8") as file:
+        for one in read_rows(articles):
+            for article in articles_of(recipe, [] if one.reason else [one.text]):
+                if article is not None and article.digest not in seen:
+                    seen.add(article.digest)
+                    size += len(article.text.encode())
+                    file.write(json.dumps(article.text) + "\n")
+    return size
+
+
+def prepare(options: argparse.Namespace) -> tuple[float, int, int]:
+    """Seconds, tokens without end tokens, and peak bytes of the command."""
+    out = options.scratch / "prepared"
+    command = [
+        sys.executable,
+        "-m",
+        "torso",
+        "prepare",
+        "news",
+        str(options.scratch / "articles.csv"),
+        "--out",
+        str(out),
+    ]
+    if options.tokenizer:
+        command += ["--tokenizer", str(options.tokenizer)]
+    started = time.monotonic()
+    _, peak = watched(command)
+    spent = time.monotonic() - started
+    splits = json.loads((out / "manifest.json").read_text(encoding="utf-8"))["splits"].values()
+    tokens = sum(split["tokens"] - split["articles"] - 1 for split in splits)
+    shutil.rmtree(out)
+    return spent, tokens, peak
+
+
+def bare(options: argparse.Namespace) -> tuple[float, int, int]:
+    """The same of the library's calls, in a process of their own."""
+    from torso.model.hub import tokenizer_folder
+
+    folder = options.tokenizer or tokenizer_folder("mini")
+    call = "encode_batch_fast" if options.fast else "encode_batch"
+    command = [sys.executable, "-c", BARE, str(folder), str(options.scratch / "cleaned.jsonl"), call, str(BARE_BATCH)]
+    said, peak = watched(command)
+    spent, tokens = said.split()
+    return float(spent), int(tokens), peak
+
+
+BARE = """
+import json, sys, time
+from pathlib import Path
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+folder, call, limit = Path(sys.argv[1]), sys.argv[3], int(sys.argv[4])
+if (folder / "tokenizer.json").is_file():
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+else:
+    tokenizer = Tokenizer(models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt")))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+spent, tokens = 0.0, 0
+
+def encode(texts):
+    global spent, tokens
+    started = time.perf_counter()
+    found = getattr(tokenizer, call)(texts, add_special_tokens=False)
+    spent += time.perf_counter() - started
+    tokens += sum(map(len, found))
+
+texts, size = [], 0
+for line in open(sys.argv[2], encoding="utf-8"):
+    texts.append(json.loads(line))
+    size += len(texts[-1])
+    if size >= limit:
+        encode(texts)
+        texts, size = [], 0
+encode(texts)
+print(spent, tokens)
+"""
+
+
+def watched(command: list[str]) -> tuple[str, int]:
+    """What a command printed, and the peak of its process tree's memory."""
+    environment = os.environ | {"TOKENIZERS_PARALLELISM": "true"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        peak = 0
+        while process.poll() is None:
+            peak = max(peak, sum(sizes(process.pid)))
+            time.sleep(POLL_S)
+        said = process.stdout.read() if process.stdout else ""
+        if process.returncode:
+            sys.exit(f"{' '.join(command[:6])} … ended with {process.returncode}")
+    return said, peak
+
+
+def sizes(pid: int) -> Iterator[int]:
+    """Proportional set size of each process of a tree."""
+    try:
+        root = psutil.Process(pid)
+        family = [root, *root.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return
+    for one in family:
+        try:
+            yield int(one.memory_full_info().pss)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+
+
+if __name__ == "__main__":
+    main()
