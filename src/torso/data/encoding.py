@@ -105,9 +105,9 @@ class Encoded:
 def encode_split(groups: Sequence[Group], tokenizer: Tokenizer, max_tokens: int) -> Encoded:
     """An example for each reference of each group, or for its block; those of more than `max_tokens` are left out.
 
-    DataError when nothing is left.
+    DataError when nothing is left, or a block is too long.
     """
-    everything = list(_examples(groups, tokenizer))
+    everything = list(_examples(groups, tokenizer, max_tokens))
     examples = [example for example in everything if len(example) <= max_tokens]
     longest = max((len(example) for example in everything), default=0)
     if not examples:
@@ -144,10 +144,16 @@ def encode_prompts(
     return prompts
 
 
-def _examples(groups: Sequence[Group], tokenizer: Tokenizer) -> Iterator[AnyExample]:
+def _examples(groups: Sequence[Group], tokenizer: Tokenizer, max_tokens: int) -> Iterator[AnyExample]:
     end = (tokenizer.eos_id,)
     for number, group in enumerate(groups):
         if group.block is not None:
+            # all but a split's last are equally long: to leave out would be to leave out everything
+            if len(group.block) > max_tokens:
+                raise DataError(
+                    f"blocks have {len(group.block)} tokens, at most {max_tokens} fit",
+                    f"Prepare the data with --block-size {max_tokens}, or use a model with more positions.",
+                )
             yield BlockExample(group.block, number)
             continue
         prompt = (*tokenizer.encode(group.prompt), *end)
