@@ -1,16 +1,17 @@
 """What preparing news costs: `python benchmarks/prepare_news.py --sample articles_sample.csv --scratch /tmp/scratch`.
 
-Makes a CSV file of 600 MB and 143,000 rows out of the sample's sentences (the same bytes each time, with dirt), then by
-turns prepares it with `torso prepare news` and encodes the same cleaned articles with nothing but the `tokenizers`
-library, on all cores. Prints seconds and peak memory (the sum of all processes' proportional set sizes) of each turn,
-and the ratio of the medians. The library's time is that of its `encode_batch` calls; Torso's is that of the whole
-command: its start, reading, cleaning, hashing and writing too.
+Makes a CSV file of 600 MB and 143,000 rows out of the sample's sentences (the same bytes each time, with dirt). Then,
+by turns, prepares it with `torso prepare news` and encodes the same cleaned articles with nothing but the `tokenizers`
+library on all cores: `encode_batch`, and `encode_batch_fast`, which keeps no offsets. Prints seconds and peak memory
+(the sum of all processes' proportional set sizes) of each turn, and the ratios of the medians. The library's time is
+that of its calls alone; Torso's is that of the whole command: start, reading, cleaning, hashing and writing too.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import functools
 import itertools
 import json
 import os
@@ -46,26 +47,33 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=143_000)
     parser.add_argument("--megabytes", type=float, default=600.0)
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--fast", action="store_true", help="compare with encode_batch_fast, which keeps no offsets")
     options = parser.parse_args()
     options.scratch.mkdir(parents=True, exist_ok=True)
     articles, cleaned = options.scratch / "articles.csv", options.scratch / "cleaned.jsonl"
     generate(options.sample, articles, options.rows, int(options.megabytes * 1e6))
     size = write_cleaned(articles, cleaned)
     print(f"{articles.stat().st_size / 1e6:.0f} MB, {options.rows:,} rows; cleaned {size / 1e6:.0f} MB", flush=True)
-    seconds: dict[str, list[float]] = {"torso": [], "tokenizers": []}
+    turns = {"torso": prepare} | {call: functools.partial(bare, call) for call in ("encode_batch", "encode_batch_fast")}
+    seconds: dict[str, list[float]] = {name: [] for name in turns}
     tokens = set()
     for _ in range(options.repeat):
-        for name, turn in (("torso", prepare), ("tokenizers", bare)):
+        for name, turn in turns.items():
             spent, found, peak = turn(options)
             seconds[name].append(spent)
             tokens.add(found)
             print(f"{name}: {spent:.1f} s, {size / 1e6 / spent:.2f} MB/s, peak {peak / MEBIBYTE:.0f} MiB", flush=True)
-    ours, theirs = (statistics.median(values) for values in seconds.values())
-    print(f"tokens: {', '.join(f'{count:,}' for count in tokens)}{'' if len(tokens) == 1 else ' (they differ!)'}")
-    print(f"medians {ours:.1f} s and {theirs:.1f} s: {theirs / ours:.3f} of the bare library's throughput")
+    report(seconds, tokens)
     for path in (articles, cleaned):
         path.unlink()
+
+
+def report(seconds: dict[str, list[float]], tokens: set[int]) -> None:
+    """The ratios of the medians."""
+    print(f"tokens: {', '.join(f'{count:,}' for count in tokens)}{'' if len(tokens) == 1 else ' (they differ!)'}")
+    ours = statistics.median(seconds.pop("torso"))
+    for name, values in seconds.items():
+        theirs = statistics.median(values)
+        print(f"medians {ours:.1f} s and {theirs:.1f} s: {theirs / ours:.3f} of the throughput of {name}")
 
 
 def generate(sample: Path, path: Path, num_rows: int, size: int) -> None:
@@ -150,12 +158,11 @@ def prepare(options: argparse.Namespace) -> tuple[float, int, int]:
     return spent, tokens, peak
 
 
-def bare(options: argparse.Namespace) -> tuple[float, int, int]:
+def bare(call: str, options: argparse.Namespace) -> tuple[float, int, int]:
     """The same of the library's calls, in a process of their own."""
     from torso.model.hub import tokenizer_folder
 
     folder = options.tokenizer or tokenizer_folder("mini")
-    call = "encode_batch_fast" if options.fast else "encode_batch"
     command = [sys.executable, "-c", BARE, str(folder), str(options.scratch / "cleaned.jsonl"), call, str(BARE_BATCH)]
     said, peak = watched(command)
     spent, tokens = said.split()
