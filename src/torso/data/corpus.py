@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
@@ -24,6 +24,10 @@ class Block(Protocol):
 
     def read(self) -> npt.NDArray[np.int64]:
         """[len] ids."""
+
+    @property
+    def identity(self) -> str:
+        """Equal when the ids are, known without reading them."""
 
 
 @dataclass(frozen=True)
@@ -54,12 +58,12 @@ class Corpus:
     """
 
     name: str
-    splits: Mapping[str, tuple[Group, ...]]
+    splits: Mapping[str, Sequence[Group]]
     notes: tuple[str, ...] = field(default=())
     tokenizer: str | None = None
     identity: str = ""
 
-    def split(self, name: str) -> list[Group]:
+    def split(self, name: str) -> Sequence[Group]:
         """The groups of "train", "dev" or "test"; DataError when there are none."""
         if name not in SPLITS:
             raise DataError(f"there is no split named {name!r}", f"Choose one of {', '.join(SPLITS)}.")
@@ -67,7 +71,7 @@ class Corpus:
         if not groups:
             held = ", ".join(s for s in SPLITS if self.splits.get(s)) or "none"
             raise DataError(f"the data set {self.name} has no {name} examples (splits that it has: {held})")
-        return list(groups)
+        return groups
 
     @cached_property
     def fingerprint(self) -> str:

@@ -278,7 +278,7 @@ def report(manifest: Manifest) -> str:
     for name, split in manifest.splits.items():
         blocks = split.num_blocks(manifest.block_size)
         last = split.tokens % manifest.block_size
-        short = f", the last of {last}" if last > 1 else ""
+        short = {0: "", 1: " (the last end token is over, and left out)"}.get(last, f", the last of {last}")
         lines.append(
             f"{name}: {split.articles:,} articles, {split.tokens:,} tokens, {blocks:,} blocks of"
             f" {manifest.block_size}{short}, {len(split.shards)} shards"
