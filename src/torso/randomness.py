@@ -49,7 +49,7 @@ def normal(shape: Sequence[int], *parts: int | str) -> Tensor:
 def scaled_normal(shape: Sequence[int], deviation: float, *parts: int | str) -> Tensor:
     """`normal(…) * deviation` as float32, drawn in pieces: little more than the result is ever held."""
     values = torch.empty(tuple(shape))
-    for number, piece in enumerate(values.view(-1).split(_PIECE)):
+    for number, piece in enumerate(torch.split(values.view(-1), _PIECE)):
         piece.copy_(_normal(number * _PIECE, len(piece), *parts) * deviation)
     return values
 
