@@ -92,7 +92,7 @@ LINKS = {
         Link(name="nvlink4", bytes_per_second=450e9, latency_s=10e-6),
     )
 }
-_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT])(bit|B)(?:/s|ps)", re.IGNORECASE)
+_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kKMGT])(bit|b|B)(?:/s|ps)")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT]?)(i?)B", re.IGNORECASE)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
@@ -113,7 +113,7 @@ def link_of(text: str) -> Link:
     if match is None or not rate:
         remedy = f"Write 10Gbit/s or 3GB/s, or one of {', '.join(LINKS)}."
         raise ConfigError(f"link is {text!r}", remedy)
-    return Link(name=text.strip(), bytes_per_second=rate / 8.0 if match[3].lower() == "bit" else rate)
+    return Link(name=text.strip(), bytes_per_second=rate / 8.0 if match[3] in ("bit", "b") else rate)
 
 
 def bytes_of(text: str) -> float:

@@ -26,20 +26,20 @@ from torso.training.part import TrainablePart, Update
 
 BLOCKS = 3
 """Blocks that are timed together: one alone would find its weights in the cache."""
-LEAST_S, LEAST_TIMES, MOST_TIMES = 1.0, 4, 400
+LEAST_TIMES, MOST_TIMES = 4, 400
 
 
 def median_seconds(
     work: Callable[[], Any], together: Callable[[], None] = lambda: None, times: int | None = None
 ) -> float:
-    """Of so many repetitions, or of as many as fit into LEAST_S, after one that warms up.
+    """Of so many repetitions, or of as many as fit into a second, after one that warms up.
 
     `together` lets ranks begin at once; where `work` is a collective they must agree on `times`.
     """
     work()
     together()
     spent: list[float] = []
-    until = time.perf_counter() + LEAST_S
+    until = time.perf_counter() + 1.0
     least, most = (LEAST_TIMES, MOST_TIMES) if times is None else (times, times)
     while len(spent) < least or (len(spent) < most and time.perf_counter() < until):
         started = time.perf_counter()
