@@ -57,6 +57,8 @@ class RunConfig:
     """Exactly these layers, each h.2.attn.c_attn=RANK:ALPHA, in place of targets, lora_rank and alpha."""
     init_adapter: str | None = None
     """Folder of a peft adapter to start from; it brings its own kind, rank, alpha and layers."""
+    init_adapter_sha256: str | None = None
+    """Its fingerprint, recorded in the run; where it is given, an adapter with another is refused."""
     head_cut: int | None = None
     """First block of the body. Default: 2, or 1 with fewer than five blocks."""
     tail_cut: int | None = None
@@ -251,15 +253,16 @@ def check_resume(old: RunConfig, new: RunConfig) -> None:
         )
 
 
-def read_settings(path: Path, cls: type[Any]) -> dict[str, Any]:
-    """The settings in a TOML file, all of which `cls` must have; raises ConfigError."""
+def read_settings(path: Path, *classes: type[Any]) -> dict[str, Any]:
+    """The settings in a TOML file, each of which one of the classes must have; raises ConfigError."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}", "Give an existing --config file.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {error}", "Mend it.") from None
-    known = typing.get_type_hints(cls)
+    # the first class with a name decides its kind
+    known = {name: hint for cls in reversed(classes) for name, hint in typing.get_type_hints(cls).items()}
     unknown = sorted(values.keys() - known)
     if unknown:
         raise ConfigError(

@@ -88,10 +88,22 @@ class EvaluationRecord:
     """Whether only the first inputs were evaluated."""
     decoding: str = ""
     """How outputs were decoded, e.g. `beam10-lp0.9-ng4`; empty for greedily."""
+    seconds: float = 0.0
 
 
-Record = StepRecord | EpochRecord | EvaluationRecord
-_KINDS: dict[str, type[Any]] = {cls.kind: cls for cls in (StepRecord, EpochRecord, EvaluationRecord)}
+@dataclass(frozen=True, kw_only=True)
+class SaveRecord:
+    """One checkpoint, written after it is whole."""
+
+    kind: ClassVar[str] = "save"
+
+    step: int
+    seconds: float
+    """From the request for the body's state until it is verified on disk; not part of any step's seconds."""
+
+
+Record = StepRecord | EpochRecord | EvaluationRecord | SaveRecord
+_KINDS: dict[str, type[Any]] = {cls.kind: cls for cls in (StepRecord, EpochRecord, EvaluationRecord, SaveRecord)}
 
 
 def to_line(record: Record) -> str:

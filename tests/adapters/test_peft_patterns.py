@@ -126,3 +126,5 @@ def test_layers_named_one_by_one_get_ranks_and_scalings_of_their_own(
     for module in ("h.0.attn.c_attn=0:8.0", "h.0.attn=2:8.0", "h.0.attn.c_attn=2:x", "h.0.attn.c_attn=2:-1", "c_attn"):
         with pytest.raises(AdapterError, match="modules has"):
             AdapterConfig(modules=(module,))
+    with pytest.raises(AdapterError, match=r"h\.0\.attn\.c_attn twice"):
+        AdapterConfig(modules=("h.0.attn.c_attn=2:8.0", "h.0.attn.c_attn=3:8.0"))

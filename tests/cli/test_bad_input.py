@@ -11,46 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tests.cli.conftest import make_model
+from tests.cli.conftest import Refuse, make_model
 from tests.split.harness import Servers, serving
 
-from torso.adapters import peft_format
-from torso.adapters.config import AdapterConfig
-from torso.adapters.inject import inject
-from torso.cli.main import main
-from torso.model.config import Cuts
-from torso.model.stages import GPT2
-from torso.model.weights import FolderWeights, build
 from torso.training.run_directory import RunDirectory
-
-Refuse = Callable[..., str]
-
-
-@pytest.fixture
-def refuse(capsys: pytest.CaptureFixture[str]) -> Refuse:
-    """Runs a command that must be refused; returns its one line."""
-
-    def run(*words: str | Path) -> str:
-        code = main([str(word) for word in words])
-        lines = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("data: ")]
-        assert (code, len(lines)) == (2, 1), lines
-        assert lines[0].startswith("torso: error: ")
-        return lines[0].removeprefix("torso: error: ")
-
-    return run
-
-
-@pytest.fixture
-def train(refuse: Refuse, tiny_model: Path, tiny_data: str, tmp_path: Path) -> Refuse:
-    """A `torso train` that must be refused and leave no run directory behind."""
-
-    def run(*words: str | Path, model: Path = tiny_model, data: str = tiny_data) -> str:
-        folder = tmp_path / "run"
-        line = refuse("train", "--model", model, "--data", data, "--run-dir", folder, *words)
-        assert not folder.exists()
-        return line
-
-    return run
 
 
 def test_a_missing_data_file_is_named(train: Refuse) -> None:
@@ -271,34 +235,3 @@ def test_a_port_in_use_is_named(refuse: Refuse, tiny_model: Path) -> None:
 @pytest.mark.parametrize("layers", ["3:1", "0:2", "1:9", "one", "2:2"])
 def test_layers_that_a_server_cannot_lend_are_refused(layers: str, refuse: Refuse, tiny_model: Path) -> None:
     assert "layer" in refuse("serve", "--model", tiny_model, "--layers", layers)
-
-
-@pytest.fixture
-def an_adapter(tiny_model: Path, tmp_path: Path) -> Path:
-    """Of the tiny model, LoRA of rank 2 on one layer."""
-    source = FolderWeights(tiny_model)
-    model = build(lambda config, cuts: GPT2(config), source, Cuts.default(source.config.n_layer))
-    config = AdapterConfig(lora_rank=2, targets=("attn.c_attn",))
-    tensors = {name: p.detach() for name, p in inject(model, config, seed=0).items()}
-    folder = tmp_path / "adapter"
-    peft_format.write(folder, peft_format.PeftAdapter(config, tensors, source.fingerprint(None)), "mini")
-    return folder
-
-
-def test_an_adapter_that_does_not_fit_the_request_is_refused_by_what_differs(
-    train: Refuse, refuse: Refuse, an_adapter: Path, train_small: Callable[..., Path], tmp_path: Path
-) -> None:
-    assert "lora_rank is 4, the adapter" in train("--init-adapter", an_adapter, "--lora-rank", "4")
-    assert "adapter is dora" in train("--init-adapter", an_adapter, "--adapter", "dora")
-    assert "has no adapter_config.json" in train("--init-adapter", tmp_path)
-    assert "trained on mini, not on gpt2" in train("--init-adapter", an_adapter, model=Path("gpt2"))
-    other = make_model(tmp_path / "other", train_small, seed=1)
-    assert "other weights than those" in train("--init-adapter", an_adapter, model=other)
-
-
-def test_an_export_says_what_it_lacks_and_never_overwrites(refuse: Refuse, an_adapter: Path, tiny_model: Path) -> None:
-    assert "neither or both" in refuse("export", "--out", "x")
-    assert "no --out" in refuse("export", "--adapter", an_adapter)
-    assert "not empty" in refuse("export", "--adapter", an_adapter, "--model", tiny_model, "--out", an_adapter)
-    assert "neither or both" in refuse("evaluate")
-    assert "holds no run" in refuse("export", an_adapter, "--out", an_adapter / "x")

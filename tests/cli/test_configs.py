@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from torso.cli.compare import CompareArguments
 from torso.cli.demo import SETTINGS as DEMO_SETTINGS
 from torso.cli.main import COMMANDS, main
-from torso.cli.parsing import parse, take_option
+from torso.cli.parsing import parse, parse_both, take_option
 from torso.cli.serve import ServeArguments, parse_layers
 from torso.config import RunConfig
 
 ROOT = Path(__file__).parents[2]
-FILES = sorted(ROOT.glob("configs/*.toml"))
+COMPARED = [ROOT / "configs/news-compare.toml"]
+FILES = sorted(set(ROOT.glob("configs/*.toml")) - set(COMPARED))
 SMALL = ("--strategy", "single", "--clients", "1", "--max-examples", "32", "--epochs", "1", "--evaluate", "none")
 
 
@@ -50,6 +52,16 @@ def test_the_commands_in_its_header_are_understood(path: Path, monkeypatch: pyte
     take_option(train, "--run-dir")
     config = parse(RunConfig, "train", train).checked()
     assert parse(ServeArguments, "serve", serve).model == config.model
+
+
+@pytest.mark.parametrize("path", COMPARED, ids=lambda path: path.name)
+def test_a_comparisons_settings_are_understood(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    (words,) = commands(path, "compare")
+    options, config = parse_both(CompareArguments, RunConfig(), "compare", words)
+    assert options.out == Path("cmp")
+    assert config.checked().data == "news:data/news"
+    assert options.nproc == "2"
 
 
 @pytest.mark.parametrize("path", [*FILES, DEMO_SETTINGS], ids=lambda path: path.name)

@@ -1,4 +1,4 @@
-"""Adapters and models to peft, transformers and the hub, and back."""
+"""Adapters and models to peft and transformers, and back."""
 
 from __future__ import annotations
 
@@ -11,17 +11,21 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load, load_file
 from tests.cli.conftest import SHAPE, make_model
-from tests.cli.jobs import digest, serving, torso
+from tests.split.harness import Servers
 from torch import Tensor
 
 from torso.adapters import peft_format
 from torso.cli import push
+from torso.cli.adapters import start_from
 from torso.cli.main import main
-from torso.errors import ConfigError
-from torso.parallel.ports import free_ports
+from torso.config import RunConfig
+from torso.data.tokenizer import Tokenizer
+from torso.model.names import expected_shapes
+from torso.model.weights import FolderWeights
 from torso.training import checkpoint as checkpoints
+from torso.training.run_directory import RunDirectory
 
 peft = pytest.importorskip("peft")
 transformers = pytest.importorskip("transformers")
@@ -29,6 +33,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 SMALL = ("--global-batch-size", "4", "--micro-batch-size", "2", "--threads", "1", "--evaluate", "none")
 IDS = torch.randint(300, (2, 9), generator=torch.Generator().manual_seed(1))
+
+
+def torso(*words: str | Path) -> None:
+    """In this process, to its good end."""
+    assert main([str(word) for word in words]) == 0
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +49,11 @@ def model(tmp_path_factory: pytest.TempPathFactory, train_small: Callable[..., P
 
 @pytest.fixture(scope="module")
 def run(model: Path, tiny_data: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A trained run."""
+    """A trained run, evaluated on test."""
     folder = tmp_path_factory.mktemp("runs") / "run"
     words = ("--adapter", "dora", "--lora-rank", "3", "--learning-rate", "0.05")
     torso("train", "--model", model, "--data", tiny_data, *words, *SMALL, "--run-dir", folder)
+    torso("evaluate", folder, "--subset", "test")
     return folder
 
 
@@ -52,14 +62,17 @@ def exported(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Its adapter and its merged model."""
     folder = tmp_path_factory.mktemp("exported")
     for kind in ("peft", "merged"):
-        assert main(["export", str(run), "--out", str(folder / kind), "--format", kind]) == 0
+        torso("export", run, "--out", folder / kind, "--format", kind)
     return folder
 
 
 def tensors_of(run: Path, step: int) -> dict[str, Tensor]:
-    """The adapter in a checkpoint, by name."""
-    state = checkpoints.load(run / "checkpoints", step).state
-    return {key.removeprefix("adapter:"): t for key, t in state.items() if key.startswith("adapter:")}
+    """What was trained, in a checkpoint, by name."""
+    return checkpoints.load(run / "checkpoints", step).trained()
+
+
+def base_of(model: Path) -> Any:
+    return transformers.GPT2LMHeadModel.from_pretrained(model)
 
 
 def logits_of(model: Any) -> Tensor:
@@ -74,43 +87,82 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 
 def test_head_body_and_tail_come_out_as_one_adapter_that_peft_loads(run: Path, exported: Path, model: Path) -> None:
     assert same(peft_format.read(exported / "peft").tensors, tensors_of(run, 12))
-    base = transformers.GPT2LMHeadModel.from_pretrained(model)
+    base = base_of(model)
     plain = logits_of(base)
     adapted = logits_of(peft.PeftModel.from_pretrained(base, exported / "peft"))
-    merged = logits_of(transformers.GPT2LMHeadModel.from_pretrained(exported / "merged"))
+    merged = logits_of(base_of(exported / "merged"))
     torch.testing.assert_close(merged, adapted, rtol=1e-5, atol=1e-5)
     assert float((adapted - plain).abs().max()) > 1e-2
-    text = (exported / "peft" / "README.md").read_text()
-    assert "rank | 3" in text
-    assert "dora" in text
+    auto = peft.AutoPeftModelForCausalLM.from_pretrained(exported / "peft")  # finds the base by its name
+    assert torch.equal(logits_of(auto), adapted)
+
+
+def test_the_card_says_what_it_is_made_of_and_how_well_it_does(exported: Path, tiny_data: str, model: Path) -> None:
+    for kind in ("peft", "merged"):
+        text = (exported / kind / "README.md").read_text()
+        for row in ("adapter | dora", "rank | 3", "learning rate | 0.05", "Scores on test", "perplexity | ", "step 12"):
+            assert row in text
+        assert FolderWeights(model).fingerprint(None) in text
+        assert str(model.parent) not in text
+        assert tiny_data not in text
+
+
+def test_an_adapter_keeps_every_bit_through_peft(exported: Path, model: Path, tmp_path: Path) -> None:
+    peft.PeftModel.from_pretrained(base_of(model), exported / "peft").save_pretrained(tmp_path / "back")
+    ours, back = peft_format.read(exported / "peft"), peft_format.read(tmp_path / "back")
+    assert same(ours.tensors, back.tensors)
+    assert ours.config == back.config
+    torso("export", "--adapter", tmp_path / "back", "--model", model, "--out", tmp_path / "again")
+    first, again = (load_file(folder / peft_format.TENSORS) for folder in (exported / "peft", tmp_path / "again"))
+    assert same(first, again)
 
 
 def test_a_merged_folder_has_a_tokenizer_and_is_a_model_to_train_on(
-    run: Path, exported: Path, tiny_data: str, tmp_path: Path
+    exported: Path, model: Path, tiny_data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(exported / "merged")
-    assert tokenizer.decode(tokenizer(" A is a pub.").input_ids) == " A is a pub."
-    torso("train", "--model", exported / "merged", "--data", tiny_data, *SMALL, "--run-dir", tmp_path / "next")
-    assert len(tensors_of(tmp_path / "next", 12)) > 0
+    text = " A is a pub, isn't it? £20-25, café."
+    assert tokenizer(text).input_ids == Tokenizer(exported / "merged").encode(text)
+    assert tokenizer.eos_token_id == Tokenizer(exported / "merged").eos_id
+    words = ("--model", exported / "merged", "--data", tiny_data, "--max-examples", "4", "--lora-rank", "2")
+    torso("train", *words, *SMALL, "--run-dir", tmp_path / "next")
+    assert len(tensors_of(tmp_path / "next", 1)) > 0
+    # embeddings are the same as the first base's, blocks are not: the adapter would be applied twice
+    merging = ["export", "--adapter", str(exported / "peft"), "--model", str(exported / "merged"), "--format", "merged"]
+    assert main([*merging, "--out", str(tmp_path / "twice")]) == 2
+    assert "other weights than those" in capsys.readouterr().err
 
 
-def test_an_adapter_is_evaluated_without_its_run_as_with_it(
+def test_the_end_token_of_another_tokenizer_is_kept(
+    tmp_path: Path, train_small: Callable[..., Path], exported: Path, model: Path
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(model, other)
+    train_small(other, end="<end>")
+    (other / "tokenizer_config.json").write_text('{"eos_token": "<end>", "tokenizer_class": "GPT2TokenizerFast"}')
+    torso("export", "--adapter", exported / "peft", "--model", other, "--format", "merged", "--out", tmp_path / "out")
+    assert transformers.AutoTokenizer.from_pretrained(tmp_path / "out").eos_token == "<end>"
+    assert same(*(load_file(folder / "model.safetensors") for folder in (exported / "merged", tmp_path / "out")))
+
+
+def test_an_adapter_is_used_without_its_run_as_with_it(
     run: Path, exported: Path, model: Path, tiny_data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["evaluate", str(run), "--subset", "test", "--json"]) == 0
-    with_run = json.loads(capsys.readouterr().out)
-    words = ["--adapter", str(exported / "peft"), "--model", str(model), "--data", tiny_data, "--threads", "1"]
-    assert main(["evaluate", *words, "--subset", "test", "--out", str(tmp_path / "out"), "--json"]) == 0
-    alone = json.loads(capsys.readouterr().out)
+    words = ["--adapter", str(exported / "peft"), "--model", str(model), "--threads", "1"]
+    torso("evaluate", *words, "--data", tiny_data, "--subset", "test", "--out", tmp_path / "out")
+    folder = run / "evaluation" / "test-step-00000012"
+    assert (tmp_path / "out" / "outputs.jsonl").read_text() == (folder / "outputs.jsonl").read_text()
+    alone, with_run = (json.loads((path / "scores.json").read_text()) for path in (tmp_path / "out", folder))
     assert alone | {"step": 12} == with_run
-    outputs = (tmp_path / "out" / "outputs.jsonl").read_text()
-    assert outputs == (run / "evaluation" / "test-step-00000012" / "outputs.jsonl").read_text()
+    capsys.readouterr()
+    torso("generate", *words, "--prompt", "test number 1")
+    torso("generate", run, "--prompt", "test number 1")
+    assert len(set(capsys.readouterr().out.splitlines())) == 1
 
 
-def test_training_starts_from_what_peft_wrote_split_or_whole_and_goes_back_to_peft(
-    model: Path, tiny_data: str, tmp_path: Path
-) -> None:
-    """An adapter whose layers differ, so that the server learns of ranks by layer too."""
+@pytest.fixture(scope="module")
+def theirs(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """By peft: an adapter whose layers differ, so that a server learns of ranks by layer too."""
     config = peft.LoraConfig(
         task_type="CAUSAL_LM",
         fan_in_fan_out=True,
@@ -120,68 +172,107 @@ def test_training_starts_from_what_peft_wrote_split_or_whole_and_goes_back_to_pe
         rank_pattern={"h.1.attn.c_attn": 2},
         use_rslora=True,
     )
-    theirs = peft.get_peft_model(transformers.GPT2LMHeadModel.from_pretrained(model), config)
-    for name, parameter in theirs.named_parameters():
+    adapted = peft.get_peft_model(base_of(model), config)
+    generator = torch.Generator().manual_seed(2)
+    for name, parameter in adapted.named_parameters():
         if "lora_B" in name:
-            torch.nn.init.normal_(parameter, std=0.1)
-    theirs.save_pretrained(tmp_path / "theirs")
+            torch.nn.init.normal_(parameter, std=0.1, generator=generator)
+    folder = tmp_path_factory.mktemp("theirs") / "adapter"
+    adapted.save_pretrained(folder)
+    return folder
+
+
+def test_training_starts_from_what_peft_wrote_split_or_whole_and_goes_back_to_peft(
+    theirs: Path, model: Path, tiny_data: str, tmp_path: Path
+) -> None:
+    shutil.copytree(theirs, tmp_path / "theirs")
     words = ("train", "--model", model, "--data", tiny_data, *SMALL, "--init-adapter", tmp_path / "theirs")
     torso(*words, "--run-dir", tmp_path / "whole")
-    assert same(tensors_of(tmp_path / "whole", 0), peft_format.read(tmp_path / "theirs").tensors)
-    assert not same(tensors_of(tmp_path / "whole", 12), tensors_of(tmp_path / "whole", 0))
-    port = free_ports(1)
-    with serving(model, port, tmp_path / "server.log", workers=1):
-        torso(*words, "--strategy", "split", "--server", f"http://127.0.0.1:{port}", "--run-dir", tmp_path / "split")
-    assert digest(tmp_path / "split") == digest(tmp_path / "whole")
+    found = peft_format.read(theirs)
+    assert same(tensors_of(tmp_path / "whole", 0), found.tensors)
+    assert not same(tensors_of(tmp_path / "whole", 12), found.tensors)
+    recorded = RunConfig.from_toml(tmp_path / "whole" / "config.toml")
+    assert recorded.init_adapter_sha256 == found.fingerprint()
+    assert recorded.adapter_config == found.config
+    with Servers(model, 1, head_cut=1, tail_cut=3) as server:
+        torso(*words, "--strategy", "split", "--server", server.url, "--run-dir", tmp_path / "split")
+    split, whole = (checkpoints.load(tmp_path / name / "checkpoints", 12) for name in ("split", "whole"))
+    assert split.digest() == whole.digest()
     shutil.rmtree(tmp_path / "theirs")  # a resume does not need it
     torso("resume", tmp_path / "whole", "--epochs", "1")
-    run, out = str(tmp_path / "whole"), str(tmp_path / "back")
-    assert main(["export", run, "--out", out, "--checkpoint", "0"]) == 2  # no longer kept
-    assert main(["export", run, "--out", out]) == 0
-    base = transformers.GPT2LMHeadModel.from_pretrained(model)
-    back = peft.PeftModel.from_pretrained(base, tmp_path / "back", is_trainable=True)
-    stored = load_file(tmp_path / "back" / peft_format.TENSORS)
-    in_peft = {name: p for name, p in back.named_parameters() if "lora_" in name}
-    assert {name.replace(".default", "") for name in in_peft} == stored.keys()
-    assert all(torch.equal(p, stored[name.replace(".default", "")]) for name, p in in_peft.items())
+    torso("export", tmp_path / "whole", "--out", tmp_path / "back")
+    assert found.fingerprint() in (tmp_path / "back" / "README.md").read_text()
+    back = peft.PeftModel.from_pretrained(base_of(model), tmp_path / "back")
+    in_peft = {name.replace(".default", ""): p for name, p in back.named_parameters() if "lora_" in name}
+    assert same(in_peft, load_file(tmp_path / "back" / peft_format.TENSORS))
 
 
-class Hub:
-    """Stands in for the hub's client."""
-
-    def __init__(self) -> None:
-        self.made: list[tuple[str, bool]] = []
-        self.files: list[str] = []
-
-    def create_repo(self, name: str, private: bool, exist_ok: bool) -> str:
-        self.made.append((name, private))
-        return f"https://hub/{name}"
-
-    def upload_folder(self, repo_id: str, folder_path: Path, commit_message: str) -> None:
-        self.files += sorted(path.name for path in Path(folder_path).iterdir())
-
-
-def test_a_run_and_a_folder_are_pushed_privately_unless_asked_otherwise(
-    run: Path, exported: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_run_killed_before_its_start_was_saved_does_not_start_afresh(
+    theirs: Path, model: Path, tiny_data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    hub = Hub()
-    monkeypatch.setattr("huggingface_hub.HfApi", lambda: hub)
-    monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    assert main(["push", str(run), "--to", "me/adapter"]) == 0
-    assert hub.made == [("me/adapter", True)]
-    assert hub.files == ["README.md", "adapter_config.json", "adapter_model.safetensors"]
-    assert main(["push", str(exported / "merged"), "--to", "me/model", "--public"]) == 0
-    assert hub.made[1] == ("me/model", False)
-    printed = capsys.readouterr()
-    assert printed.out.split() == ["https://hub/me/adapter", "https://hub/me/model"]
-    assert "hf_secret" not in printed.out + printed.err
+    found = peft_format.read(theirs)
+    config = RunConfig(model=str(model), data=tiny_data, threads=1, init_adapter=str(theirs))
+    config = dataclasses.replace(config, modules=found.config.modules, rslora=True, evaluate="none")
+    RunDirectory.create(tmp_path / "run", config.to_toml(), 1)
+    assert main(["resume", str(tmp_path / "run")]) == 2
+    assert "was saved in it. Train it anew" in capsys.readouterr().err
 
 
-def test_without_a_token_or_a_proper_name_nothing_is_sent(
-    exported: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_all_weights_of_a_run_come_out_as_a_model(
+    model: Path, tiny_data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
-    with pytest.raises(ConfigError, match="no token"):
-        push.upload(exported / "peft", "me/adapter", True)
-    with pytest.raises(ConfigError, match="to is 'adapter'"):
-        push.main([str(exported / "peft"), "--to", "adapter"])
+    source = FolderWeights(model)
+    weights = {name: source.tensor(name) * 1.5 for name in expected_shapes(source.config)}
+    state = {f"adapter:{name}": t for name, t in weights.items()} | {"optimizer_step": torch.tensor([3])}
+    state |= {f"exp_avg:{name}": torch.zeros_like(t) for name, t in weights.items()}
+    config = RunConfig(model=str(model), data=tiny_data)
+    run = RunDirectory.create(tmp_path / "run", config.to_toml(), 1)
+    checkpoints.save(run.checkpoints, 3, state, {})
+    torso("export", run.path, "--format", "hf", "--out", tmp_path / "hf")
+    loaded = base_of(tmp_path / "hf").state_dict()
+    assert torch.equal(loaded["transformer.h.2.mlp.c_fc.weight"], weights["h.2.mlp.c_fc.weight"].t())
+    assert torch.equal(loaded["lm_head.weight"], weights["wte.weight"])
+    assert transformers.AutoTokenizer.from_pretrained(tmp_path / "hf").eos_token_id == 0
+    assert "all weights trained" in (tmp_path / "hf" / "README.md").read_text()
+    words = ("--model", tmp_path / "hf", "--data", tiny_data, "--max-examples", "4", "--lora-rank", "2")
+    torso("train", *words, *SMALL, "--run-dir", tmp_path / "next")
+    capsys.readouterr()
+    assert main(["export", str(run.path), "--out", str(tmp_path / "x")]) == 2
+    assert "the run trained all weights. Give --format hf" in capsys.readouterr().err
+    state.pop("adapter:ln_f.bias")
+    checkpoints.save(run.checkpoints, 4, state, {})
+    assert main(["export", str(run.path), "--format", "hf", "--out", str(tmp_path / "x")]) == 2
+    assert "not a whole GPT-2: ln_f.bias" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["hf", "next", "run"]
+
+
+def test_random_weights_have_no_name_that_others_know(
+    theirs: Path, model: Path, tiny_data: str, tmp_path: Path
+) -> None:
+    found = peft_format.read(theirs)
+    config = RunConfig(model=str(model), init="random", data=tiny_data, modules=found.config.modules, rslora=True)
+    run = RunDirectory.create(tmp_path / "run", config.to_toml(), 1)
+    checkpoints.save(run.checkpoints, 0, start_from(found).state, {})
+    torso("export", run.path, "--out", tmp_path / "out")
+    assert peft_format.read(tmp_path / "out").base_model is None
+    assert same(peft_format.read(tmp_path / "out").tensors, found.tensors)
+
+
+def test_a_run_is_pushed_as_it_would_be_exported(run: Path, exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[tuple[dict[str, bytes], str, bool]] = []
+
+    def upload(files: dict[str, Path | bytes], to: str, private: bool) -> str:
+        data = {name: file if isinstance(file, bytes) else file.read_bytes() for name, file in files.items()}
+        sent.append((data, to, private))
+        return "https://hub"
+
+    monkeypatch.setattr(push, "upload", upload)
+    torso("push", run, "--to", "me/adapter")
+    torso("push", run, "--to", "me/model", "--format", "merged", "--public")
+    assert [(to, private) for _, to, private in sent] == [("me/adapter", True), ("me/model", False)]
+    for kind, (files, _, _) in zip(("peft", "merged"), sent, strict=True):
+        expected = {path.name: path.read_bytes() for path in (exported / kind).iterdir()}
+        assert files.keys() == expected.keys()
+        tensors = next(name for name in files if name.endswith(".safetensors"))
+        assert same(load(files[tensors]), load(expected[tensors]))
+        assert files["README.md"] == expected["README.md"]

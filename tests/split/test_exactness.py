@@ -27,3 +27,16 @@ def test_a_split_run_gives_the_whole_runs_bits(
         split.train(6)
     assert split.curve() == whole.curve()
     assert split.digest() == whole.digest()
+
+
+@pytest.mark.parametrize("module", ["h.0.attn.c_attn", "h.2.mlp.c_fc", "h.3.attn.c_proj"])
+def test_an_adapter_of_the_head_the_body_or_the_tail_alone_trains_the_same_bits(tmp_path: Path, module: str) -> None:
+    adapter = AdapterConfig(kind="dora", modules=(f"{module}=3:4.0",))
+    whole = Recipe(folder=tmp_path / "whole", adapter=adapter)
+    whole.train(4)
+    with serving(base_folder(tmp_path / "base"), 1) as servers:
+        split = Recipe(folder=tmp_path / "split", adapter=adapter, servers=(servers.url,))
+        split.train(4)
+    assert split.curve() == whole.curve()
+    assert split.digest() == whole.digest()
+    assert all(norm > 0.0 for _, _, norm in whole.curve())

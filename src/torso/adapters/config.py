@@ -48,8 +48,9 @@ class AdapterConfig:
         if not 0.0 <= self.dropout < 1.0:
             raise AdapterError(f"adapter dropout is {self.dropout}", "Give a number from 0 up to, not including, 1.")
         object.__setattr__(self, "targets", _canonical(self.targets))
-        for module in self.modules:
-            _parse(module)
+        layers = [_parse(module)[0] for module in self.modules]
+        if twice := sorted({layer for layer in layers if layers.count(layer) > 1}):
+            raise AdapterError(f"modules has {twice[0]} twice", "Name each layer once.")
 
     @property
     def sizes(self) -> dict[str, tuple[int, float]]:

@@ -6,10 +6,11 @@ prefix. Here a folder is either understood as a whole or refused with the name o
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from torso.errors import AdapterError
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model.transformer."
 _SUFFIXES = {"lora_A": "lora_A.weight", "lora_B": "lora_B.weight", "magnitude": "lora_magnitude_vector"}
-_STAMP, _BASE = "torso_adapter", "torso_base"
+_STAMP, _BASE, _SUM = "torso_adapter", "torso_base", "torso_sha256"
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,14 @@ class PeftAdapter:
     """Dropout included; it matters only when training goes on."""
     tensors: dict[str, Tensor]
     """Float32 on the CPU by Torso's names ("h.2.attn.c_attn.lora_A"), in global order."""
-    base: str | None = None
-    """Fingerprint of the base's embeddings, where Torso wrote the folder."""
+    base: Mapping[str, str] = field(default_factory=dict)
+    """Fingerprints of the base's "embeddings" and of its blocks ("h.0"), where Torso wrote the folder and knew them."""
     base_model: str | None = None
     """What the folder calls its base."""
+
+    def fingerprint(self) -> str:
+        """SHA-256 of what the tensors mean and of their names, shapes and values, hexadecimal."""
+        return _sum(self.tensors, _stamp(self.config))
 
 
 def read(folder: Path, num_blocks: int | None = None) -> PeftAdapter:
@@ -50,7 +55,6 @@ def read(folder: Path, num_blocks: int | None = None) -> PeftAdapter:
     """
     settings = _read_settings(folder / CONFIG)
     stored, metadata = _read_tensors(folder / TENSORS)
-    stamp = metadata.get(_STAMP)
     tensors = {_torso_name(key, folder): value for key, value in stored.items()}
     has_magnitudes = any(name.endswith(".magnitude") for name in tensors)
     if has_magnitudes and settings.get("use_dora") is not True:
@@ -59,15 +63,17 @@ def read(folder: Path, num_blocks: int | None = None) -> PeftAdapter:
             "Set use_dora to true if it was trained with DoRA.",
         )
     config = config_from(settings, sorted({name.rpartition(".")[0] for name in tensors}), folder, num_blocks)
-    if stamp is not None and stamp != _stamp(config):
-        raise AdapterError(
-            f"{folder / CONFIG} was changed: trained with {stamp}, it says {_stamp(config)}", "Restore it."
-        )
+    stamp = metadata.get(_STAMP, _stamp(config))
+    if stamp != _stamp(config):
+        found = f"{folder / CONFIG} was changed: trained with {stamp}, it says {_stamp(config)}"
+        raise AdapterError(found, "Restore it.")
     _check_names(tensors, config, folder)
     _check_shapes(tensors, config, folder)
+    if metadata.get(_SUM, "") not in ("", _sum(tensors, stamp)):
+        raise AdapterError(f"{folder / TENSORS} was changed since Torso wrote it", "Restore it.")
     named = settings.get("base_model_name_or_path")
     in_order = {name: tensors[name] for name in parameter_order(tensors)}
-    return PeftAdapter(config, in_order, metadata.get(_BASE), named if isinstance(named, str) else None)
+    return PeftAdapter(config, in_order, _base(metadata, folder), named if isinstance(named, str) else None)
 
 
 def write(folder: Path, adapter: PeftAdapter, base_model: str | None = None) -> None:
@@ -82,7 +88,8 @@ def write(folder: Path, adapter: PeftAdapter, base_model: str | None = None) -> 
     _check_shapes(adapter.tensors, adapter.config, folder)
     folder.mkdir(parents=True, exist_ok=True)
     stored = {_peft_name(name): t.detach().float().cpu().contiguous() for name, t in adapter.tensors.items()}
-    metadata = {"format": "pt", _STAMP: _stamp(adapter.config)} | ({_BASE: adapter.base} if adapter.base else {})
+    metadata = {"format": "pt", _STAMP: _stamp(adapter.config), _SUM: adapter.fingerprint()}
+    metadata |= {_BASE: json.dumps(dict(adapter.base))} if adapter.base else {}
     _replace(folder / TENSORS, safetensors.torch.save(stored, metadata))
     settings = json.dumps(settings_for(adapter.config, base_model), indent=2, sort_keys=True)
     _replace(folder / CONFIG, settings.encode())
@@ -110,12 +117,20 @@ def _read_settings(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise AdapterError(f"{path.parent} has no {CONFIG}", "Give a folder that peft or torso export wrote.")
     try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
+        settings = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_without_duplicates)
     except (OSError, ValueError) as error:
         raise AdapterError(f"{path} is no readable JSON: {error}", "Write it anew.") from None
     if not isinstance(settings, dict):
         raise AdapterError(f"{path} holds a {type(settings).__name__}, expected an object", "Write it anew.")
     return settings
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; of two values under one name peft takes the last without a word."""
+    names = [name for name, _ in pairs]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"{twice[0]} is there twice")
+    return dict(pairs)
 
 
 def _read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -155,6 +170,25 @@ def _stamp(config: AdapterConfig) -> str:
     if config.modules:
         return f"{config.kind} {' '.join(config.modules)}{' rslora' if config.rslora else ''}"
     return f"{config.kind} rank {config.lora_rank} scaling {config.scaling!r}"
+
+
+def _sum(tensors: Mapping[str, Tensor], stamp: str) -> str:
+    digest = hashlib.sha256(f"{stamp}\n".encode())
+    for name in parameter_order(tensors):
+        tensor = tensors[name].detach().float().cpu().contiguous()
+        digest.update(f"{name} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.numpy().data)
+    return digest.hexdigest()
+
+
+def _base(metadata: Mapping[str, str], folder: Path) -> dict[str, str]:
+    try:
+        base = json.loads(metadata.get(_BASE, "{}"))
+    except ValueError:
+        base = None
+    if not isinstance(base, dict):
+        raise AdapterError(f"{folder / TENSORS} has unreadable fingerprints of its base", "Export it again.")
+    return base
 
 
 def _check_names(tensors: Mapping[str, Tensor], config: AdapterConfig, folder: Path) -> None:

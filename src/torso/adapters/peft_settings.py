@@ -19,6 +19,7 @@ _UNDERSTOOD = {
     "lora_alpha",
     "lora_dropout",
     "bias",
+    "fan_in_fan_out",
     "target_modules",
     "use_dora",
     "use_rslora",
@@ -28,7 +29,6 @@ _UNDERSTOOD = {
 _WITHOUT_EFFECT = {
     "auto_mapping",
     "base_model_name_or_path",
-    "fan_in_fan_out",
     "inference_mode",
     "megatron_core",
     "peft_version",
@@ -106,6 +106,10 @@ def _refuse_other_kinds(settings: Mapping[str, Any], folder: Path) -> None:
         raise AdapterError(f"{folder} has task_type {settings['task_type']!r}", "Only CAUSAL_LM is read.")
     if settings.get("bias", "none") != "none":
         raise AdapterError(f"{folder} trains biases ({settings['bias']!r})", "Only bias none is read.")
+    if settings.get("fan_in_fan_out") is not True:
+        # peft corrects it before it saves, so that such a folder was edited, or is of another kind of model
+        found = f"{folder} has fan_in_fan_out {settings.get('fan_in_fan_out')!r}"
+        raise AdapterError(found, "GPT-2's adapters have true: set it if it is GPT-2's.")
     if settings.get("init_lora_weights", True) not in _KEEP_THE_BASE:
         found = f"{folder} was initialised by {settings['init_lora_weights']!r}, which changes the base's weights"
         raise AdapterError(found, "Convert it to a plain LoRA with peft first.")

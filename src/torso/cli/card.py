@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 
 import torso
 from torso.adapters.config import AdapterConfig
 from torso.config import RunConfig
+from torso.model.config import SIZES
 from torso.records import EvaluationRecord
 
 _SHOWN = ("epochs", "global_batch_size", "micro_batch_size", "learning_rate", "schedule", "warmup_steps",
@@ -18,31 +20,42 @@ def model_card(
     kind: str,
     config: RunConfig,
     adapter: AdapterConfig | None,
-    base: str,
+    base: Mapping[str, str],
     step: int | None,
     scores: Sequence[EvaluationRecord],
 ) -> str:
-    """Markdown with the hub's front matter. `kind` is peft, merged or hf; `base` the base's fingerprint."""
+    """Markdown with the hub's front matter.
+
+    `kind` is peft, merged or hf; `base` the base's fingerprints by part; without `step` no run is known.
+    """
     library = "peft" if kind == "peft" else "transformers"
     front = [f"library_name: {library}", "pipeline_tag: text-generation", "tags: [torso, gpt2]"]
-    front += [f"base_model: {_hub_name(config.model)}"] if _hub_name(config.model) else []
-    what = {"peft": "An adapter", "merged": "GPT-2 with an adapter merged in", "hf": "GPT-2"}[kind]
-    trained = f", trained on `{_public(config.data)}`" + (f", step {step}" if step is not None else "")
+    front += [f"base_model: {hub_name(config)}"] if hub_name(config) else []
+    what = {"peft": "An adapter", "merged": "GPT-2 with an adapter merged in", "hf": "GPT-2, all weights trained"}[kind]
+    trained = f", trained on `{_public(config.data)}`, step {step}" if step is not None else ""
     lines = ["---", *front, "---", "", f"# {what} from Torso", "", f"{what} on `{_public(config.model)}`{trained}.", ""]
-    lines += _table("Settings", _settings(config, adapter, base))
+    lines += _table("Settings", _settings(config, adapter, base) | (_training(config) if step is not None else {}))
     for record in scores:
         lines += _table(_title(record), {"perplexity": f"{record.perplexity:.4f}"} | _rounded(record.scores))
     lines += [f"Written by Torso {torso.__version__}.", ""]
     return "\n".join(lines)
 
 
-def _settings(config: RunConfig, adapter: AdapterConfig | None, base: str) -> dict[str, str]:
-    rows = {"base weights (SHA-256 of the embeddings)": base, "initial weights": config.init}
+def _settings(config: RunConfig, adapter: AdapterConfig | None, base: Mapping[str, str]) -> dict[str, str]:
+    blocks = [base[name] for name in base if name != "embeddings"]
+    rows = {"base's embeddings, SHA-256": base["embeddings"]}
+    rows |= {f"its {len(blocks)} blocks, SHA-256 of theirs": hashlib.sha256("".join(blocks).encode()).hexdigest()}
+    rows |= {"base's weights": config.init}
     if adapter is not None:
         rows |= {"adapter": adapter.kind + (", rslora" if adapter.rslora else "")}
         rows |= {"layers": ", ".join(adapter.modules or adapter.targets)}
         rows |= {} if adapter.modules else {"rank": str(adapter.lora_rank), "alpha": f"{adapter.alpha:g}"}
-    return rows | {name.replace("_", " "): str(getattr(config, name)) for name in _SHOWN}
+    return rows
+
+
+def _training(config: RunConfig) -> dict[str, str]:
+    started = {"started from the adapter, SHA-256": config.init_adapter_sha256 or ""} if config.init_adapter else {}
+    return started | {name.replace("_", " "): str(getattr(config, name)) for name in _SHOWN}
 
 
 def _title(record: EvaluationRecord) -> str:
@@ -63,8 +76,9 @@ def _public(name: str) -> str:
     return f"{kind}{colon}{path.rstrip('/').rpartition('/')[2]}" if colon else name.rstrip("/").rpartition("/")[2]
 
 
-def _hub_name(model: str) -> str:
-    return f"openai-community/{model}" if model.startswith("gpt2") and "/" not in model else ""
+def hub_name(config: RunConfig) -> str | None:
+    """What the hub calls the base; None when it is not published there."""
+    return f"openai-community/{config.model}" if config.model in SIZES and config.init == "pretrained" else None
 
 
 def tokenizer_settings(positions: int) -> str:

@@ -33,6 +33,7 @@ def train(run: RunDirectory, group: Group | None = None, stop: StopRequest | Non
     from torso.report.progress import ProgressLine
 
     stop, group = stop or StopRequest(), group or Group.solo()
+    _check_started(run)
     assembly = Assembly(RunConfig.from_toml(run.path / "config.toml"), int(os.environ.get("LOCAL_RANK", "0")))
     assembly.use_threads()
     last_step = run.state.epochs * assembly.plan.steps_per_epoch
@@ -45,6 +46,19 @@ def train(run: RunDirectory, group: Group | None = None, stop: StopRequest | Non
         text = f"stopped at step {outcome.step} of {last_step}; the state is saved"
         raise Interrupted(text, f"Go on with `torso resume {run.path}`.")
     return outcome
+
+
+def _check_started(run: RunDirectory) -> None:
+    """Raise RunDirectoryError when the adapter to start from was never saved: a fresh one would take its place."""
+    from torso.config import RunConfig
+    from torso.errors import RunDirectoryError
+    from torso.training import checkpoint as checkpoints
+
+    config = RunConfig.from_toml(run.path / "config.toml")
+    if config.init_adapter is not None and not checkpoints.steps(run.checkpoints):
+        raise RunDirectoryError(
+            f"{run.path} ended before the adapter of {config.init_adapter} was saved in it", "Train it anew."
+        )
 
 
 def _trainer(

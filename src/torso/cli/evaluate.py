@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ import tyro
 from torso.cli.assembly import Assembly, num_threads
 from torso.cli.chosen import chosen
 from torso.cli.opened import opened_model
-from torso.cli.parsing import parse
+from torso.cli.parsing import parse, refuse_idle
 from torso.config import RunConfig
 from torso.errors import ConfigError
 from torso.evaluation.decoding import DecodingConfig
@@ -71,6 +72,10 @@ def main(arguments: Sequence[str]) -> int:
         raise ConfigError("neither or both of a run and --adapter are given", "Give one of them.")
     if options.max_groups is not None and options.max_groups < 1:
         raise ConfigError(f"max_groups is {options.max_groups}", "Give 1 or more.")
+    if options.run_dir is None:
+        refuse_idle(options, "--adapter", ["checkpoint", "server", "whole", "allow_inexact"])
+    else:
+        refuse_idle(options, "a run", ["model", "data", "tokenizer", "threads", "out"])
     decoding = DecodingConfig.of(options)
     record = _of_adapter(options, decoding) if options.run_dir is None else _of_run(options, options.run_dir, decoding)
     if options.json:
@@ -88,18 +93,12 @@ def _of_run(options: EvaluateArguments, path: Path, decoding: DecodingConfig) ->
 
 def _of_adapter(options: EvaluateArguments, decoding: DecodingConfig) -> EvaluationRecord:
     """A peft adapter on a model, without any run; outputs are kept where --out says."""
-    from torso.cli.adapters import read_adapter, start_from
+    from torso.cli.adapters import without_run
 
-    given = RunConfig(
-        model=options.model,
-        data=options.data,
-        tokenizer=options.tokenizer,
-        strategy="single",
-        device=options.device or ("auto",),
-        threads=options.threads,
-    )
-    adapter, config = read_adapter(options.adapter or Path(), given.checked())
-    state = None if options.base else start_from(adapter)
+    names = ("model", "data", "tokenizer", "threads")
+    settings = {name: getattr(options, name) for name in names} | {"device": options.device or ("auto",)}
+    config, adapted = without_run(options.adapter or Path(), **settings)
+    state = None if options.base else adapted
     record, decoded = measure(config, options.subset, state, options.max_groups, True, decoding)
     if options.out is not None:
         save(options.out, record, decoded)
@@ -155,7 +154,7 @@ def measure(
     assembly.use_threads()
     everything = assembly.corpus.split(subset)
     groups = everything[:max_groups]
-    progress = DecodingProgress(len(groups))
+    progress, started = DecodingProgress(len(groups)), time.monotonic()
     with opened_model(assembly, checkpoint) as model:
         measured = measure_perplexity(model, assembly.tokenizer, groups, assembly.max_tokens)
         decoded: list[Decoded] = []
@@ -169,6 +168,7 @@ def measure(
         scores=score(decoded) if decoded else {},
         partial=len(groups) < len(everything),
         decoding=decoding.name,
+        seconds=time.monotonic() - started,
     )
     return record, decoded
 

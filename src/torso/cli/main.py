@@ -21,6 +21,7 @@ COMMANDS = {
     "export": "a run's adapter for peft, or a merged model for transformers",
     "push": "an exported folder, or a run's adapter, to the Hugging Face hub",
     "report": "one HTML page of a run",
+    "compare": "several strategies side by side, measured on this machine",
     "verify": "put the promises to the test on this machine",
     "demo": "the main job on this machine, with its checks",
 }

@@ -13,6 +13,7 @@ from torso.config import read_settings
 from torso.errors import ConfigError
 
 Arguments = TypeVar("Arguments")
+Rest = TypeVar("Rest")
 
 
 def parse(cls: type[Arguments], command: str, arguments: Sequence[str], default: Arguments | None = None) -> Arguments:
@@ -27,6 +28,18 @@ def parse(cls: type[Arguments], command: str, arguments: Sequence[str], default:
     markers = (tyro.conf.PositionalRequiredArgs,)
     result: Arguments = tyro.cli(cls, prog=f"torso {command}", args=words, config=markers, **extra)
     return result
+
+
+def parse_both(cls: type[Arguments], rest: Rest, command: str, arguments: Sequence[str]) -> tuple[Arguments, Rest]:
+    """Flags and the --config file into `cls`, and what it does not know into `rest`, which has the defaults."""
+    words = list(arguments)
+    path = take_option(words, "--config")
+    settings = {} if path is None else read_settings(Path(path), cls, type(rest))
+    names = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    default = _build(cls, {name: value for name, value in settings.items() if name in names})
+    own, unknown = tyro.cli(cls, prog=f"torso {command}", args=words, default=default, return_unknown_args=True)
+    others = _replace(rest, {name: value for name, value in settings.items() if name not in names})
+    return own, parse(type(rest), command, unknown, default=others)
 
 
 def _build(cls: type[Arguments], settings: dict[str, Any]) -> Arguments:
@@ -54,3 +67,12 @@ def take_option(words: list[str], name: str) -> str | None:
             del words[place : place + 2]
             return value
     return None
+
+
+def refuse_idle(options: Any, given: str, names: Sequence[str]) -> None:
+    """Raise ConfigError when one of the settings `names`, which mean nothing with `given`, is not at its default."""
+    defaults = {field.name: field.default for field in dataclasses.fields(options)}
+    for name in names:
+        if getattr(options, name) != defaults[name]:
+            flag = f"--{name.replace('_', '-')}"
+            raise ConfigError(f"{flag} means nothing with {given}", "Leave one of them out.")

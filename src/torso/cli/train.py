@@ -11,13 +11,15 @@ from torso.cli.parsing import parse, take_option
 from torso.config import RunConfig
 from torso.training.run_directory import RunDirectory
 
+USAGE = "train [--run-dir DIR] [--config FILE]"
+
 
 def main(arguments: Sequence[str]) -> int:
     """Check, create the run, train, evaluate, report."""
     words = list(arguments)
     path = take_option(words, "--run-dir")
-    config = parse(RunConfig, "train [--run-dir DIR] [--config FILE]", words).checked()
-    from torso.cli.adapters import read_adapter, start_from
+    config = parse(RunConfig, USAGE, words).checked()
+    from torso.cli.adapters import check_agrees, read_adapter, start_from
     from torso.cli.training_run import check, finish, run_ranks
     from torso.training import checkpoint as checkpoints
 
@@ -25,7 +27,10 @@ def main(arguments: Sequence[str]) -> int:
     RunDirectory.check_unused(folder)
     adapter = None
     if config.init_adapter is not None:
-        adapter, config = read_adapter(Path(config.init_adapter), config)
+        adapter, brought = read_adapter(Path(config.init_adapter), config)
+        # on top of what the adapter brings, a flag that was given shows, even one that equals the usual default
+        config = parse(RunConfig, USAGE, words, default=brought).checked()
+        check_agrees(config, brought)
     assembly = Assembly(config)
     check(assembly)
     run = RunDirectory.create(folder, config.to_toml(), config.epochs)

@@ -10,7 +10,8 @@ from typing import Any
 from torso.cli.assembly import Assembly, num_threads
 from torso.cli.chosen import check_base
 from torso.config import RunConfig
-from torso.errors import DataError, Interrupted, RunDirectoryError
+from torso.errors import ConfigError, DataError, Interrupted, RunDirectoryError
+from torso.model.names import expected_shapes
 from torso.parallel.arithmetic import differences
 from torso.split.client.servers import check_before_start
 from torso.training import checkpoint as checkpoints
@@ -21,6 +22,7 @@ def check(assembly: Assembly) -> None:
     """Everything that can be checked before ranks start; raises a RequestError."""
     assembly.use_threads()
     assembly.source.check(assembly.own_tensors)
+    _check_modules(assembly)
     _ = assembly.devices, assembly.arithmetic, assembly.plan
     for note in assembly.corpus.notes:
         print(f"data: {note}", file=sys.stderr)
@@ -30,6 +32,15 @@ def check(assembly: Assembly) -> None:
             check_before_start(transport, assembly.config.server, assembly.job_spec)
     if assembly.config.evaluate != "none":
         _check_evaluation(assembly, assembly.config.evaluate)
+
+
+def _check_modules(assembly: Assembly) -> None:
+    """Raise ConfigError when an adapter is asked for on a layer that the model does not have."""
+    layers = expected_shapes(assembly.source.config)
+    for module in assembly.config.modules:
+        if f"{module.partition('=')[0]}.weight" not in layers:
+            num_blocks = assembly.source.config.n_layer
+            raise ConfigError(f"modules has {module!r}, the model has {num_blocks} blocks", "They count from h.0.")
 
 
 def _check_evaluation(assembly: Assembly, subset: str) -> None:

@@ -13,10 +13,9 @@ from torso.data.encoding import encode_prompts, encode_split
 from torso.data.micro_batches import evaluation_batches
 from torso.data.slots import parse_mr
 from torso.data.tokenizer import Tokenizer
-from torso.errors import DataError, MissingResourceError
-from torso.evaluation.bleu import hf_bleu, official_bleu
+from torso.errors import DataError
 from torso.evaluation.decoding import MAX_NEW_TOKENS, DecodingConfig, decode
-from torso.evaluation.meteor import hf_meteor
+from torso.evaluation.metrics import measure
 from torso.evaluation.model import CachedModel
 from torso.evaluation.perplexity import Perplexity, perplexity
 from torso.records import EvaluationRecord, finite
@@ -76,18 +75,16 @@ def clean(text: str) -> str:
 
 
 def score(decoded: Sequence[Decoded]) -> dict[str, float]:
-    """By name of the definition, each 0 to 1; METEOR is left out, with a word, where its resources are missing.
+    """By name of the definition (`metrics.SIGNATURES`); what needs something that is missing is left out.
 
-    `name_copied` is there when the inputs have names.
+    A word is said where METEOR by Hugging Face's definition is. `name_copied` is there when the inputs have names.
     """
-    outputs, references = [d.output for d in decoded], [d.references for d in decoded]
-    scores = {"official_bleu": official_bleu(outputs, references), "hf_bleu": hf_bleu(outputs, references)}
-    try:
-        scores["hf_meteor"] = hf_meteor(outputs, references)
-    except MissingResourceError as error:
-        print(f"torso: warning: {error}", file=sys.stderr)
-    copied = name_copied([d.mr for d in decoded], outputs)
-    return scores if copied is None else scores | {"name_copied": copied}
+    outputs, references, mrs = ([d.output for d in decoded], [d.references for d in decoded], [d.mr for d in decoded])
+    metrics = measure(outputs, references, mrs)
+    if "hf_meteor" in metrics.skipped:
+        print(f"torso: warning: {metrics.skipped['hf_meteor']}", file=sys.stderr)
+    copied = name_copied(mrs, outputs)
+    return metrics.values if copied is None else metrics.values | {"name_copied": copied}
 
 
 def name_copied(mrs: Sequence[str], outputs: Sequence[str]) -> float | None:

@@ -42,6 +42,9 @@ class WeightSource(Protocol):
     def fingerprint(self, layers: range | None) -> str:
         """SHA-256 of these blocks' weights, or (None) of embeddings and final norm; hexadecimal."""
 
+    def has(self, layers: range) -> bool:
+        """Whether all tensors of these blocks are here."""
+
 
 class FolderWeights:
     """A folder with config.json and model.safetensors, or several of them with an index."""
@@ -82,7 +85,7 @@ class FolderWeights:
         return digest.hexdigest()
 
     def has(self, layers: range) -> bool:
-        """Whether all tensors of these blocks are here."""
+        """See WeightSource."""
         return all(name in self._keys for name in self._shapes if layer_of(name) in layers)
 
     def _check_tied_head(self) -> None:
@@ -141,7 +144,7 @@ class RandomWeights:
         return hashlib.sha256(b"random 1 " + json.dumps(recipe, sort_keys=True).encode()).hexdigest()
 
     def has(self, layers: range) -> bool:
-        """Always."""
+        """See WeightSource; always."""
         return True
 
 
@@ -165,11 +168,17 @@ def build(
 
 
 def save_folder(folder: Path, config: GPT2Config, tensors: Mapping[str, Tensor]) -> None:
-    """Write a folder in Hugging Face layout from tensors in module layout (wte once, the head stays tied)."""
+    """Write a folder in Hugging Face layout from tensors in module layout (wte once, the head stays tied).
+
+    Raises WeightsError unless they are all of a GPT-2 of this shape.
+    """
     shapes = expected_shapes(config)
     if tensors.keys() != shapes.keys():
         wrong = tensors.keys() ^ shapes.keys()
         raise WeightsError(f"the tensors to save are not a whole GPT-2: {_some(sorted(wrong))}", "Give all of them.")
+    misshapen = [name for name, shape in shapes.items() if tuple(tensors[name].shape) != shape]
+    if misshapen:
+        raise WeightsError(f"the tensors to save are of another shape: {_some(misshapen)}", "Give the model's own.")
     folder.mkdir(parents=True, exist_ok=True)
     stored = {PREFIX + n: (t.t() if is_conv1d(n) else t).detach().cpu().contiguous() for n, t in tensors.items()}
     safetensors.torch.save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})

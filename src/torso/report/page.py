@@ -40,7 +40,6 @@ def write_page(run_dir: Path, out: Path | None = None) -> Path:
 
 def page(run: Run) -> str:
     """The whole document."""
-    title = escape(f"Torso run {run.name}")
     parts = [
         _head(run),
         _cards(run),
@@ -51,11 +50,16 @@ def page(run: Run) -> str:
         _settings(run),
         _notes(run),
     ]
+    return document(f"Torso run {run.name}", "".join(parts))
+
+
+def document(title: str, body: str) -> str:
+    """A page that stands alone; `title` is text, `body` HTML."""
     return (
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{title}</title><style>{CSS}</style></head><body><main>{''.join(parts)}</main></body></html>\n"
+        f"<title>{escape(title)}</title><style>{CSS}</style></head><body><main>{body}</main></body></html>\n"
     )
 
 

@@ -10,7 +10,7 @@ import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -21,13 +21,12 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from torso.records import EpochRecord, StepRecord
 from torso.report.units import number
 
-INK, FAINT, SERIES = "#1c2530", "#d5dae1", ("#2563c9", "#c2560c")
-"""Text, grid, and the first two series; told apart by lightness too, for people who do not see the hues."""
+INK, FAINT, SERIES = "#1c2530", "#d5dae1", ("#2563c9", "#c2560c", "#157a5c", "#8a3ab9", "#8f7a00")
+"""Text, grid, and the series; the first two are told apart by lightness too, for people who do not see the hues."""
 _VARIABLES = {
     INK: "var(--ink)",
     FAINT: "var(--grid)",
-    SERIES[0]: "var(--series-1)",
-    SERIES[1]: "var(--series-2)",
+    **{colour: f"var(--series-{number})" for number, colour in enumerate(SERIES, start=1)},
 }
 _STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
@@ -70,6 +69,8 @@ class Plot:
     lines: tuple[Line, ...]
     limit: float | None = None
     """A horizontal line: where gradients are clipped."""
+    shape: Literal["lines", "beside", "bars"] = "lines"
+    """beside: lines that may lie on each other, each a little to the side of the one before."""
 
 
 def step_plots(steps: Sequence[StepRecord], clip_at: float | None = None) -> list[Plot]:
@@ -133,11 +134,32 @@ def draw(plot: Plot) -> Figure:
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(5.2, 2.9), layout="constrained")
         axes = figure.add_subplot()
-        for line, colour in zip(plot.lines, SERIES, strict=False):
-            _draw_line(axes, plot, line, colour)
+        for place, line in enumerate(plot.lines):
+            if plot.shape == "bars":
+                _draw_bars(axes, plot, line, place)
+            elif plot.shape == "beside":
+                _draw_beside(axes, plot, line, place)
+            else:
+                _draw_line(axes, plot, line, SERIES[place])
         _draw_limit(axes, plot)
         _dress(axes, plot)
     return figure
+
+
+def _draw_bars(axes: Axes, plot: Plot, line: Line, place: int) -> None:
+    width = 0.82 / len(plot.lines)
+    left = place * width - 0.41 + width / 2.0
+    at = [position + left for position in plot.positions]
+    heights = [value if math.isfinite(value) else 0.0 for value in line.values]
+    axes.bar(at, heights, 0.94 * width, color=SERIES[place % len(SERIES)], label=line.label)
+
+
+def _draw_beside(axes: Axes, plot: Plot, line: Line, place: int) -> None:
+    aside = 0.07 * (place - (len(plot.lines) - 1) / 2.0)
+    at = [position + aside for position in plot.positions]
+    values = [value if math.isfinite(value) else math.nan for value in line.values]
+    colour = SERIES[place % len(SERIES)]
+    axes.plot(at, values, color=colour, linewidth=1.2, marker="o", markersize=4.5, label=line.label)
 
 
 def _draw_line(axes: Axes, plot: Plot, line: Line, colour: str) -> None:
@@ -193,7 +215,9 @@ def _dress(axes: Axes, plot: Plot) -> None:
         axes.set_xticks(list(plot.positions))
     if plot.axis == "epoch" or plot.key in ("memory", "throughput"):
         _from_zero(axes, plot)
-    if len(axes.get_legend_handles_labels()[0]) > 1:
+    if plot.shape != "lines":
+        axes.figure.legend(frameon=False, fontsize=8.5, loc="outside right upper")
+    elif len(axes.get_legend_handles_labels()[0]) > 1:
         axes.legend(frameon=False, fontsize=8.5, loc="best")
 
 

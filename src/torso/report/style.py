@@ -5,15 +5,18 @@ from __future__ import annotations
 CSS = """
 :root { color-scheme: light dark;
   --page: #f6f7f9; --card: #ffffff; --ink: #1c2530; --soft: #5a6675; --grid: #d5dae1;
-  --series-1: #2563c9; --series-2: #c2560c; --good: #1c7a43; --mark: #eaf1fd; }
+  --series-1: #2563c9; --series-2: #c2560c;
+  --series-3: #157a5c; --series-4: #8a3ab9; --series-5: #8f7a00; --good: #1c7a43; --mark: #eaf1fd; }
 @media (prefers-color-scheme: dark) { :root {
   --page: #12161c; --card: #1a2029; --ink: #e4e9f0; --soft: #9aa7b7; --grid: #343d4a;
-  --series-1: #79abff; --series-2: #ff9f5a; --good: #6fd39a; --mark: #202c40; } }
+  --series-1: #79abff; --series-2: #ff9f5a;
+  --series-3: #5cd6ae; --series-4: #d29bf5; --series-5: #e6ce4f; --good: #6fd39a; --mark: #202c40; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--page); color: var(--ink);
   font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
 main { max-width: 1120px; margin: 0 auto; padding: 28px 20px 60px; }
 h1 { font-size: 26px; margin: 0 0 4px; } h2 { font-size: 18px; margin: 36px 0 12px; }
+h3 { font-size: 15px; margin: 22px 0 10px; } .scroll + .plots { margin-top: 14px; }
 p.lead, .note, caption { color: var(--soft); } p.lead { margin: 0; }
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(165px, 1fr)); gap: 12px;
   margin-top: 22px; }

@@ -15,6 +15,10 @@ SCORE_NAMES = {
     "official_bleu": "BLEU, official E2E definition",
     "hf_meteor": "METEOR, Hugging Face definition",
     "official_meteor": "METEOR, official E2E definition",
+    "official_nist": "NIST, official E2E definition",
+    "official_rouge_l": "ROUGE-L, official E2E definition",
+    "official_cider": "CIDEr, official E2E definition",
+    "slot_error_rate": "slot error rate (missing, added, wrong; 0 is best)",
 }
 
 

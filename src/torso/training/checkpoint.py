@@ -52,6 +52,11 @@ class Checkpoint:
         prefixes = tuple(f"adapter:h.{layer}." for layer in layers)
         return [key.removeprefix("adapter:") for key in self.state if key.startswith(prefixes)]
 
+    def trained(self) -> dict[str, Tensor]:
+        """What was trained, without the optimizer's share, by name."""
+        pairs = [(key.partition(":"), tensor) for key, tensor in self.state.items()]
+        return {name: tensor for (kind, colon, name), tensor in pairs if colon and kind not in MOMENTS}
+
     def digest(self) -> str:
         """The run's fingerprint at this step."""
         return fingerprint(self.state, self.step)

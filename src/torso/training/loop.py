@@ -12,7 +12,7 @@ from torso import faults
 from torso.adapters.names import parameter_order
 from torso.errors import PeerError, StateLostError, TorsoError, TransportError
 from torso.parallel.group import Group
-from torso.records import EpochRecord, EvaluationRecord, StepRecord
+from torso.records import EpochRecord, EvaluationRecord, SaveRecord, StepRecord
 from torso.training import checkpoint as checkpoints
 from torso.training.agreement import Vote, on_leader, vote
 from torso.training.best import best_step
@@ -230,6 +230,7 @@ class Trainer:
         # the leader looks: another rank would come late, and find what the leader is saving now
         if on_leader(self._group, lambda: {"whole": checkpoints.is_whole(self._run.checkpoints, self._step)})["whole"]:
             return
+        started = time.monotonic()
         body = self._middle.state(self._step)
 
         def write() -> dict[str, Any]:
@@ -237,6 +238,7 @@ class Trainer:
             self._log.sync()
             besides = self._kept_besides([*checkpoints.steps(folder), self._step])
             checkpoints.save(folder, self._step, state, self._info, self._training.keep_checkpoints, besides)
+            self._log.append(SaveRecord(step=self._step, seconds=time.monotonic() - started))
             return {}
 
         on_leader(self._group, write)

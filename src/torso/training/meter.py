@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from torso.parallel.group import Group
+from torso.parallel.memory import peak_memory
 from torso.records import EpochRecord, StepRecord
 from torso.training.body import Middle, Traffic
 from torso.training.ends import MicroBatchResult
@@ -104,10 +104,3 @@ class Meter:
         own = [now.sent - before.sent, now.received - before.received, now.memory_bytes, peak_memory()]
         ranks = self._group.all_gather_ints(own)
         return sum(r[0] for r in ranks), sum(r[1] for r in ranks), max(r[2] for r in ranks), max(r[3] for r in ranks)
-
-
-def peak_memory() -> int:
-    """Largest memory of this process so far, in bytes: the device's where CUDA is used, else resident."""
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        return int(torch.cuda.max_memory_allocated())
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -62,7 +62,9 @@ class TrainablePart:
 
     def keep(self, index: int, gradients: Sequence[Tensor]) -> None:
         """Hold the gradients (in the parameters' order) of one micro-batch until `combine`."""
-        self._gradients[index] = torch.cat([g.detach().reshape(-1).float() for g in gradients]).cpu()
+        flat = [g.detach().reshape(-1).float() for g in gradients]
+        # a part without trainable parameters takes part in steps like any other
+        self._gradients[index] = torch.cat(flat).cpu() if flat else torch.zeros(0)
 
     def discard(self) -> None:
         """Forget the gradients of the step under way."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import secrets
 import sys
 import threading
@@ -20,6 +19,7 @@ from torso.model.blocks import ATTENTION
 from torso.model.config import Cuts
 from torso.parallel.arithmetic import DTYPES, describe, differences
 from torso.parallel.group import Group
+from torso.parallel.memory import peak_memory
 from torso.split.protocol.codec import decode
 from torso.split.protocol.messages import (
     CommitRequest,
@@ -184,9 +184,7 @@ class Worker:
 
     def memory(self) -> int:
         """Largest memory so far: the device's, or resident."""
-        if self.device.type == "cuda":
-            return int(torch.cuda.max_memory_allocated(self.device))
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return peak_memory(self.device if self.device.type == "cuda" else None)
 
     def _check_fits(self, request: OpenRequest) -> None:
         """Raise RefusedError unless this server can serve the job with the bits that it expects."""
