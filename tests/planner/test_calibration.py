@@ -22,7 +22,7 @@ COSTS = Costs(
 
 
 def calibration(*entries: Entry) -> Calibration:
-    return Calibration(machine={"cores": "2"}, held_bytes=3e8, entries=entries)
+    return Calibration(machine={"cores": "2"}, import_bytes=2e8, entries=entries)
 
 
 def test_what_was_measured_is_predicted_as_measured(setting: Make) -> None:
@@ -52,12 +52,12 @@ def test_the_nearest_measurement_is_taken(setting: Make) -> None:
 
 
 def test_a_number_of_processes_that_was_not_measured_is_refused(setting: Make) -> None:
-    with pytest.raises(ConfigError, match=r"nothing of 2 processes.*--calibrate"):
+    with pytest.raises(ConfigError, match=r"nothing of 2 × 1 threads.*--calibrate"):
         calibration(Entry.of(setting(), 1, 1, COSTS)).costs(setting(), "ddp")
 
 
 def test_a_file_gives_back_what_was_kept_and_new_entries_replace_old_ones(setting: Make, tmp_path: Path) -> None:
-    first = calibration(Entry.of(setting(), 1, 2, COSTS), Entry.of(setting(), 2, 1, COSTS))
+    first = calibration(Entry.of(setting(), 1, 1, COSTS), Entry.of(setting(), 2, 1, COSTS))
     newer = first.with_entries([Entry.of(setting(), 2, 1, dataclasses.replace(COSTS, loss=0.5))])
     (tmp_path / "c.json").write_text(newer.to_json())
     assert read_calibration(tmp_path / "c.json") == newer

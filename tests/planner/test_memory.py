@@ -18,19 +18,19 @@ BLOCK = 7_087_872
 
 
 def test_a_single_process_that_trains_everything_holds_16_bytes_a_parameter(setting: Make) -> None:
-    found = memory(setting(adapter=None), "single")["rank"]
+    found = memory(setting(adapter=None), "single")["single"]
     assert found.weights + found.gradients + found.moments == 16 * N
 
 
 def test_two_shards_hold_half_of_the_states_each(setting: Make) -> None:
-    found = memory(setting(adapter=None, devices=2), "fsdp")["rank"]
+    found = memory(setting(adapter=None, devices=2), "fsdp")["fsdp"]
     assert found.weights + found.gradients + found.moments == 8 * N
     assert found.communication > 0
 
 
 def test_an_adapters_rank_holds_the_frozen_weights_and_the_embeddings_twice(setting: Make) -> None:
     trained = 12 * 8 * (768 + 2304 + 768 + 768 + 768 + 3072 + 3072 + 768)
-    found = memory(setting(), "single")["rank"]
+    found = memory(setting(), "single")["single"]
     assert found.weights == 4 * (N + WTE) + 4 * trained
     assert found.moments == 8 * trained
 
@@ -43,7 +43,7 @@ def test_client_and_worker_share_the_blocks_out(setting: Make) -> None:
 
 
 def test_frozen_weights_in_bf16_take_half(setting: Make) -> None:
-    fp32, bf16 = (memory(setting(dtype=d), "single")["rank"] for d in ("fp32", "bf16"))
+    fp32, bf16 = (memory(setting(dtype=d), "single")["single"] for d in ("fp32", "bf16"))
     adapters = fp32.moments / 2
     assert bf16.weights - adapters == (fp32.weights - adapters) / 2
     assert bf16.activations == fp32.activations / 2
@@ -71,12 +71,12 @@ def test_longer_sequences_and_larger_micro_batches_take_more(
 
 
 def test_backward_passes_that_wait_take_memory_up_to_the_window(setting: Make) -> None:
-    one, four, eight = (memory(setting(window=w), "single")["rank"].activations for w in (1, 4, 8))
+    one, four, eight = (memory(setting(window=w), "single")["single"].activations for w in (1, 4, 8))
     assert one < four == eight  # there are four micro-batches
 
 
 def test_on_a_gpu_the_kept_gradients_stay_on_the_host(setting: Make) -> None:
-    found = memory(setting(device=device_of("t4")), "single")["rank"]
+    found = memory(setting(device=device_of("t4")), "single")["single"]
     assert found.copies == 0
     assert found.gradients == found.moments / 2
 
@@ -84,8 +84,8 @@ def test_on_a_gpu_the_kept_gradients_stay_on_the_host(setting: Make) -> None:
 def test_hsdp_shards_among_half_of_four_devices(setting: Make) -> None:
     eight = setting(adapter=None, devices=4)
     assert eight.shards == 2
-    assert memory(eight, "hsdp")["rank"].moments == 8 * N / 2
-    assert memory(eight, "fsdp")["rank"].moments == 8 * N / 4
+    assert memory(eight, "hsdp")["hsdp"].moments == 8 * N / 2
+    assert memory(eight, "fsdp")["fsdp"].moments == 8 * N / 4
 
 
 def test_a_split_of_full_training_or_of_one_device_is_refused(setting: Make) -> None:

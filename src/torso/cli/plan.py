@@ -13,6 +13,7 @@ from typing import Any, Literal
 from torso.adapters.config import TARGETS
 from torso.cli.parsing import parse
 from torso.config import RunConfig
+from torso.planner.calibration import Calibration
 from torso.planner.hardware import bytes_of, device_of, link_of
 from torso.planner.predict import Prediction
 from torso.planner.recommend import Recommendation, recommend
@@ -72,6 +73,8 @@ class PlanArguments:
     """What joins them: loopback (as measured), pcie3, pcie4, nvlink2, nvlink3, nvlink4, or a rate such as 10Gbit/s."""
     calibrate: bool = False
     """Time a step's pieces on this machine first, a minute or so (CPU)."""
+    against: Path | None = None
+    """Folder of a `torso compare`: predictions for its settings beside what it measured."""
     calibration: Path | None = None
     """File of such measurements. Default: ~/.cache/torso/calibration.json."""
     json: bool = False
@@ -83,14 +86,10 @@ def main(arguments: Sequence[str]) -> int:
     options = parse(PlanArguments, "plan", arguments)
     from torso.cli import planning
 
+    if options.against is not None:
+        return _against(options, options.against)
     setting = _setting(options)
-    path = options.calibration or planning.default_file()
-    calibration = None
-    if options.calibrate:
-        calibration = planning.calibrate(setting, path, options.threads)
-    elif setting.device.is_cpu or options.calibration is not None:
-        calibration = planning.load(path)
-    found = planning.predictions(setting, calibration)
+    found = planning.predictions(setting, _calibration(options, setting))
     advice = recommend(found)
     words = _words(options)
     typed = [] if advice.strategy is None else planning.commands(words, setting, advice.strategy)
@@ -101,11 +100,30 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
+def _calibration(options: PlanArguments, setting: Setting) -> Calibration | None:
+    """Made, read, or none where nominal figures do."""
+    from torso.cli import planning
+
+    path = options.calibration or planning.default_file()
+    if options.calibrate:
+        return planning.calibrate(setting, path)
+    needed = setting.device.is_cpu or options.calibration is not None
+    return planning.load(path) if needed else None
+
+
+def _against(options: PlanArguments, path: Path) -> int:
+    from torso.cli.against import document_of, judge, text_of
+
+    device, link = device_of(options.device_kind), link_of(options.link)
+    judged = judge(path, device, link, _limit(options), lambda setting: _calibration(options, setting))
+    print(json.dumps(finite(document_of(judged)), allow_nan=False) if options.json else text_of(judged))
+    return 0
+
+
 def _setting(options: PlanArguments) -> Setting:
     from torso.cli import planning
 
     config = RunConfig(**_run_settings(options)).checked()
-    adapter = None if options.adapter == "none" else config.adapter_config
     share = options.target_share
     if options.tokens is None:
         lengths = planning.lengths_of(config)
@@ -115,10 +133,16 @@ def _setting(options: PlanArguments) -> Setting:
             mean=options.tokens, longest=options.tokens, target_share=1.0 if share is None else share
         )
     device, link = device_of(options.device_kind), link_of(options.link)
-    setting = planning.setting_of(config, adapter, lengths, options.devices, device, link)
+    setting = planning.setting_of(config, lengths, options.devices, device, link)
+    setting = dataclasses.replace(setting, adapter=None) if options.adapter == "none" else setting
+    return dataclasses.replace(setting, memory_limit=_limit(options))
+
+
+def _limit(options: PlanArguments) -> float:
+    """Bytes that each device offers."""
     if options.device_memory is None:
-        return setting
-    return dataclasses.replace(setting, memory_limit=bytes_of(options.device_memory))
+        return device_of(options.device_kind).memory_bytes
+    return bytes_of(options.device_memory)
 
 
 def _run_settings(options: PlanArguments) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -14,20 +15,16 @@ from typing import Any
 
 import torch
 
-from torso.adapters.config import AdapterConfig
 from torso.config import RunConfig
 from torso.errors import ConfigError
 from torso.model.config import Cuts
 from torso.model.hub import config_of
 from torso.parallel.launch import launch
 from torso.planner.calibration import Calibration, Entry, costs_of, read_calibration
-from torso.planner.hardware import CONTEXT_BYTES, Device, Link
+from torso.planner.hardware import Device, Link
 from torso.planner.predict import Prediction, predict
 from torso.planner.setting import Setting, Strategy
 from torso.training.files import replace_atomically
-
-TYPICAL_HELD = 0.35e9
-"""Resident memory of a Torso process on a CPU before any tensor is made, where nothing was measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,16 +54,14 @@ def lengths_of(config: RunConfig) -> Lengths:
     )
 
 
-def setting_of(
-    config: RunConfig, adapter: AdapterConfig | None, lengths: Lengths, devices: int, device: Device, link: Link
-) -> Setting:
+def setting_of(config: RunConfig, lengths: Lengths, devices: int, device: Device, link: Link) -> Setting:
     """What is planned for, as the run's settings have it."""
     shape = config_of(config.model)
     p = config.dropout
-    cuts = config.cuts(shape.n_layer)
+    cuts, adapter = config.cuts(shape.n_layer), str(config.adapter)
     return Setting(
         shape=dataclasses.replace(shape, embd_pdrop=p, attn_pdrop=p, resid_pdrop=p),
-        adapter=adapter,
+        adapter=None if adapter == "none" else config.adapter_config,
         cuts=Cuts(cuts.head_cut, cuts.tail_cut, shape.n_layer),
         global_batch_size=config.global_batch_size,
         micro_batch_size=config.micro_batch_size,
@@ -79,7 +74,8 @@ def setting_of(
         device=device,
         link=link,
         memory_limit=device.memory_bytes,
-        held_bytes=TYPICAL_HELD if device.is_cpu else CONTEXT_BYTES,
+        threads_alone=config.threads or os.cpu_count() or 1,
+        threads_each=config.threads or 1,
     )
 
 
@@ -109,7 +105,7 @@ def load(path: Path) -> Calibration:
     return found
 
 
-def calibrate(setting: Setting, path: Path, threads: int | None = None) -> Calibration:
+def calibrate(setting: Setting, path: Path) -> Calibration:
     """Time the pieces of a step, in one process and in as many as there are devices.
 
     Kept in the file, beside what it has.
@@ -118,18 +114,27 @@ def calibrate(setting: Setting, path: Path, threads: int | None = None) -> Calib
         raise ConfigError(
             f"device_kind is {setting.device.name}", "Only CPUs can be calibrated yet; leave --calibrate out."
         )
-    known = load(path) if path.exists() else Calibration(machine=machine(), held_bytes=0.0)
+    from torso.cli.probe import probe
+
+    imported, full = _import_bytes(), setting.adapter is None
+    known = load(path) if path.exists() else Calibration(machine=machine(), import_bytes=imported)
     entries = []
-    for processes in dict.fromkeys((1, setting.devices)):
-        own = threads or (os.cpu_count() or 1 if processes == 1 else 1)
+    for processes, own in dict.fromkeys(((1, setting.threads_alone), (setting.devices, setting.threads_each))):
         print(f"plan: timing the pieces of a step in {processes} × {own} threads", file=sys.stderr)
-        found = _measure(setting, processes, own)
-        known = dataclasses.replace(known, held_bytes=max(known.held_bytes, found["held_bytes"]))
-        entries.append(Entry.of(setting, processes, own, costs_of(found["costs"])))
-    known = known.with_entries(entries)
+        costs = costs_of(_measure(setting, processes, own))
+        overheads = known.overheads(processes, full) or probe(processes, full, imported)
+        entries.append(Entry.of(setting, processes, own, costs, overheads))
+    known = dataclasses.replace(known, import_bytes=imported).with_entries(entries)
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_atomically(path, known.to_json().encode())
     return known
+
+
+def _import_bytes() -> float:
+    """Resident memory of a fresh training process after its imports."""
+    work = "import torso.cli.assembly, torso.training.loop, torso.planner.measure as m; print(m.resident_bytes())"
+    done = subprocess.run([sys.executable, "-c", work], check=True, capture_output=True, text=True)
+    return float(done.stdout)
 
 
 def _measure(setting: Setting, processes: int, threads: int) -> dict[str, Any]:
@@ -146,7 +151,7 @@ def predictions(setting: Setting, calibration: Calibration | None) -> dict[Strat
     """Of every strategy, from a calibration, or from nominal figures on a GPU. Raises ConfigError."""
     if calibration is None:
         return predict(setting)
-    return predict(dataclasses.replace(setting, held_bytes=calibration.held_bytes), calibration.costs)
+    return predict(setting, calibration.costs, calibration.held)
 
 
 def commands(words: Sequence[str], setting: Setting, strategy: Strategy) -> list[str]:

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from torso.planner.counts import block_backward_flops, block_forward_flops, loss
 from torso.planner.setting import Setting, Strategy
 
 VERSION = 1
-_LINES = tuple(field.name for field in dataclasses.fields(Costs) if field.type == "Line")
+_LINES = tuple(one.name for one in dataclasses.fields(Costs) if one.type == "Line")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +37,13 @@ class Entry:
     backward_flops: float
     loss_flops: float
     costs: Costs
+    overheads: dict[str, float] = field(default_factory=dict)
+    """Bytes of a process besides imports and tensors, by strategy, or by a split's party."""
 
     @classmethod
-    def of(cls, setting: Setting, processes: int, threads: int, costs: Costs) -> Entry:
+    def of(
+        cls, setting: Setting, processes: int, threads: int, costs: Costs, overheads: dict[str, float] | None = None
+    ) -> Entry:
         """Costs measured for this setting."""
         return cls(
             processes=processes,
@@ -52,6 +56,7 @@ class Entry:
             backward_flops=block_backward_flops(setting),
             loss_flops=loss_flops(setting),
             costs=costs,
+            overheads=overheads or {},
         )
 
     def distance(self, setting: Setting) -> float:
@@ -77,19 +82,31 @@ class Calibration:
     """Of one machine."""
 
     machine: dict[str, str]
-    held_bytes: float
-    """Resident memory of a process before any tensor is made."""
+    import_bytes: float
+    """Resident memory of a training process after its imports."""
     entries: tuple[Entry, ...] = ()
 
     def costs(self, setting: Setting, strategy: Strategy) -> Costs:
         """From the nearest entry with the strategy's number of processes; raises ConfigError where there is none."""
-        processes = 1 if strategy == "single" else setting.devices
-        fitting = [e for e in self.entries if e.processes == processes and e.dtype == setting.dtype]
+        return over(self._nearest(setting, strategy).scaled(setting), setting.link)
+
+    def held(self, setting: Setting, strategy: Strategy) -> dict[str, float]:
+        """Bytes of each party's process besides its tensors, of the parties that were tried."""
+        return {name: self.import_bytes + size for name, size in self._nearest(setting, strategy).overheads.items()}
+
+    def overheads(self, processes: int, full: bool) -> dict[str, float] | None:
+        """Known already, whatever the workload."""
+        known = (e.overheads for e in self.entries if (e.processes, e.full) == (processes, full) and e.overheads)
+        return next(known, None)
+
+    def _nearest(self, setting: Setting, strategy: Strategy) -> Entry:
+        processes, threads = 1 if strategy == "single" else setting.devices, setting.threads(strategy)
+        wanted = (processes, threads, setting.dtype)
+        fitting = [e for e in self.entries if (e.processes, e.threads, e.dtype) == wanted]
         if not fitting:
-            text = f"the calibration has nothing of {processes} processes in {setting.dtype}"
+            text = f"the calibration has nothing of {processes} × {threads} threads in {setting.dtype}"
             raise ConfigError(text, "Measure anew with --calibrate.")
-        nearest = min(fitting, key=lambda entry: entry.distance(setting))
-        return over(nearest.scaled(setting), setting.link)
+        return min(fitting, key=lambda entry: entry.distance(setting))
 
     def with_entries(self, entries: Sequence[Entry]) -> Calibration:
         """New ones in place of old ones of the same workload."""
@@ -103,7 +120,7 @@ class Calibration:
 
 def _key(entry: Entry) -> tuple[Any, ...]:
     fields = dataclasses.asdict(entry)
-    return tuple(value for name, value in fields.items() if name != "costs")
+    return tuple(value for name, value in fields.items() if name not in ("costs", "overheads"))
 
 
 def read_calibration(path: Path) -> Calibration:
@@ -118,7 +135,11 @@ def read_calibration(path: Path) -> Calibration:
         if found["version"] != VERSION:
             raise ConfigError(f"{path} is of version {found['version']}, not {VERSION}", "Measure with --calibrate.")
         entries = tuple(Entry(**fields | {"costs": costs_of(fields["costs"])}) for fields in found["entries"])
-        return Calibration(machine=dict(found["machine"]), held_bytes=float(found["held_bytes"]), entries=entries)
+        return Calibration(
+            machine=dict(found["machine"]),
+            import_bytes=float(found["import_bytes"]),
+            entries=entries,
+        )
     except (KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path} is no calibration: {error!r}", "Measure anew with --calibrate.") from None
 

@@ -25,7 +25,7 @@ from torso.parallel.rank import StopRequest, end_rank
 from torso.planner.costs import Costs, Line
 from torso.planner.echo import wire_lines
 from torso.planner.hardware import Device, Link
-from torso.planner.measure import line_through, median_seconds, pieces, resident_bytes
+from torso.planner.measure import line_through, median_seconds, pieces
 from torso.planner.setting import Setting
 
 SMALL, LARGE = 1 << 16, 1 << 24
@@ -42,12 +42,9 @@ def main(request: Path, out: Path) -> None:
     setting = setting_of(document["setting"])
     set_threads(document["threads"])
     group = Group.from_environment() if int(os.environ.get("WORLD_SIZE", "1")) > 1 else Group.solo()
-    with torch.device("meta"):
-        torch.nn.Embedding(2, 2)  # brings the modules that the first real model brings
-    held = resident_bytes()
     costs = measure(setting, group)
     if group.rank == 0:
-        out.write_text(json.dumps({"held_bytes": held, "costs": dataclasses.asdict(costs)}), encoding="utf-8")
+        out.write_text(json.dumps(dataclasses.asdict(costs)), encoding="utf-8")
     group.barrier()
     group.close()
 

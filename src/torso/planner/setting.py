@@ -47,10 +47,12 @@ class Setting:
     """What they are."""
     link: Link
     """What joins them."""
+    threads_alone: int = 1
+    """Intra-op threads of a single process, on a CPU."""
+    threads_each: int = 1
+    """The same of each of several."""
     memory_limit: float = math.inf
     """Bytes that a device offers."""
-    held_bytes: float = 0.0
-    """Of a device, what is taken before any tensor is made (Python and torch on a CPU, the context on a GPU)."""
 
     def __post_init__(self) -> None:
         for name in ("global_batch_size", "micro_batch_size", "tokens", "devices", "window"):
@@ -96,6 +98,10 @@ class Setting:
     def share(self, ranks: int) -> int:
         """Micro-batches of the busiest of so many ranks."""
         return math.ceil(self.micro_batches / ranks)
+
+    def threads(self, strategy: Strategy) -> int:
+        """Of each of its processes."""
+        return self.threads_alone if strategy == "single" else self.threads_each
 
     @property
     def shards(self) -> int:
