@@ -71,13 +71,6 @@ class Judged:
         fitting = [row for row in self.rows if row.fits(self.memory_limit)]
         return min(fitting, key=lambda row: row.measured_seconds).strategy if fitting else None
 
-    def loss(self, strategy: Strategy | None) -> float:
-        """How much longer a step takes than with the fastest that fits, relative; infinite where it does not fit."""
-        seconds = {row.strategy: row.measured_seconds for row in self.rows if row.fits(self.memory_limit)}
-        if strategy is None or strategy not in seconds:
-            return 0.0 if strategy == self.fastest else math.inf
-        return seconds[strategy] / min(seconds.values()) - 1.0
-
 
 def judge(path: Path, device: Device, link: Link, memory_limit: float, calibration_of: CalibrationOf) -> list[Judged]:
     """Every group of a comparison. Raises RunDirectoryError where there is none, ConfigError where nothing is known."""
@@ -167,6 +160,7 @@ def document_of(judged: Sequence[Judged]) -> list[dict[str, Any]]:
                 row.strategy: {
                     "memory_bytes": row.predicted.memory_bytes - row.base,
                     "measured_memory_bytes": row.measured_memory - row.base,
+                    "measured_fits": row.fits(one.memory_limit),
                     "memory_error": row.memory_error,
                     "step_seconds": row.predicted.step_seconds,
                     "measured_step_seconds": row.measured_seconds,

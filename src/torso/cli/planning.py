@@ -21,10 +21,12 @@ from torso.model.config import Cuts
 from torso.model.hub import config_of
 from torso.parallel.launch import launch
 from torso.planner.calibration import Calibration, Entry, costs_of, read_calibration
-from torso.planner.hardware import Device, Link
+from torso.planner.hardware import LINKS, Device, Link
 from torso.planner.predict import Prediction, predict
-from torso.planner.setting import Setting, Strategy
+from torso.planner.setting import STRATEGIES, Setting, Strategy
 from torso.training.files import replace_atomically
+
+LOOPBACK = LINKS["loopback"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +105,18 @@ def load(path: Path) -> Calibration:
             f"{path} was made on another machine: {'; '.join(differing)}", "Measure with --calibrate and another file."
         )
     return found
+
+
+def known_or_measured(setting: Setting) -> Calibration:
+    """The default file's calibration; where it says nothing of this number of processes, it is made first."""
+    path = default_file()
+    try:
+        calibration = load(path)
+        for strategy in STRATEGIES:
+            calibration.costs(setting, strategy)
+    except ConfigError:
+        calibration = calibrate(setting, path)
+    return calibration
 
 
 def calibrate(setting: Setting, path: Path) -> Calibration:
