@@ -2,8 +2,8 @@
 
 For each configuration of planner_configurations.toml: `torso compare` with every strategy, then `torso plan --against`
 with a calibration made right after it. Prints predicted and measured memory and step times with their errors, the
-strategy that was recommended beside the truly fastest that fits, and what a planner that always says "single" would have
-scored. Interrupted, the same command goes on. GPT-2 small's size has random weights; texts are all of one length.
+strategy that was recommended beside the truly fastest that fits, and what a planner that always says "single" would
+have scored. Interrupted, the same command goes on. GPT-2 small's size has random weights; texts are all of one length.
 """
 
 from __future__ import annotations
