@@ -92,3 +92,10 @@ def test_a_split_of_full_training_or_of_one_device_is_refused(setting: Make) -> 
     assert "adapters only" in refusal(setting(adapter=None), "split")
     assert "two devices" in refusal(setting(devices=1), "split")
     assert refusal(setting(), "split") == ""
+
+
+def test_a_save_of_full_training_takes_more_than_a_step(setting: Make) -> None:
+    found = memory(setting(adapter=None, micro_batch_size=1), "single")["single"]
+    # weights and moments stay; 12 bytes a parameter are copied, turned into bytes, and put together
+    assert found.tensors == (4 + 8 + 36) * N
+    assert memory(setting(adapter=None, device=device_of("t4")), "single")["single"].saving == 0

@@ -10,6 +10,7 @@ from torso.cli.bench import Bench, look
 from torso.cli.compare import chosen_strategies
 from torso.cli.planning import lengths_of, setting_of
 from torso.config import RunConfig
+from torso.errors import RequestError
 from torso.planner.hardware import CPU, LINKS
 from torso.planner.memory import memory
 from torso.records import StepRecord
@@ -28,7 +29,10 @@ def probe(processes: int, full: bool, import_bytes: float) -> dict[str, float]:
     bench = Bench(strategies, ["mini"], [processes], None, 0, config)
     with tempfile.TemporaryDirectory(prefix="torso-plan-") as folder:
         path = Path(folder)
-        request = look(bench)
+        try:
+            request = look(bench)
+        except RequestError:  # e.g. an adapter is needed
+            return {}
         bench.claim(path, request)
         bench.run(path, request)
         done = [result for result in read_comparison(path).results.values() if result.done]

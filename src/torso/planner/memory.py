@@ -7,7 +7,7 @@ moments 8N, together 16N. What is particular to Torso's own loop is said where i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from torso.model.loss import CHUNK_ROWS
 from torso.planner.counts import (
@@ -26,6 +26,10 @@ Kept values of many sizes leave gaps (measured 1.1 to 1.4).
 """
 
 
+SAVE_BYTES = 36
+"""A trained parameter's while a checkpoint is made: copies of it and its moments, their bytes, and the file's content."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Memory:
     """Bytes of one device at the peak of a step."""
@@ -42,18 +46,21 @@ class Memory:
     """Logits, in chunks, and the gradients computed with them."""
     communication: float = 0.0
     """Gathered weights, buckets, messages under way."""
+    saving: float = 0.0
+    """While a checkpoint is written, on the rank that writes it; gradients, activations and messages are gone then."""
     held: float = 0.0
     """Taken before any tensor is made."""
 
     @property
     def tensors(self) -> float:
-        """Above what is held anyway."""
-        return self.total - self.held
+        """Above what is held anyway: what stays, and the larger of a step's and a save's needs."""
+        step = self.gradients + self.activations + self.loss + self.communication
+        return self.weights + self.moments + self.copies + max(step, self.saving)
 
     @property
     def total(self) -> float:
         """All of it."""
-        return float(sum(getattr(self, field.name) for field in fields(self)))
+        return self.tensors + self.held
 
 
 def memory(setting: Setting, strategy: Strategy) -> dict[str, Memory]:
@@ -120,6 +127,7 @@ def _adapted(setting: Setting, ranks: int, shards: int) -> Memory:
         weights=frozen * setting.value_bytes / shards + 4.0 * trained,
         activations=values,
         loss=loss_bytes(setting),
+        saving=_saving(setting, trained),
         communication=_gathered_units(setting, shards) * setting.value_bytes,
         **adapter_states(setting, trained, own, ranks),
     )
@@ -136,6 +144,7 @@ def _full(setting: Setting, ranks: int, shards: int) -> Memory:
         moments=8.0 * n / shards,
         activations=kept_bytes(setting, shape.n_layer),
         loss=loss_bytes(setting),
+        saving=_saving(setting, n),
         communication=_gathered_units(setting, shards) * 8.0,
     )
 
@@ -151,6 +160,11 @@ def _gathered_units(setting: Setting, shards: int) -> float:
     return 2.0 * block_parameters(setting.shape) + embedding_parameters(setting.shape)
 
 
+def _saving(setting: Setting, trained: int) -> float:
+    """Of the rank that writes; on the host."""
+    return float(SAVE_BYTES * trained) if setting.device.is_cpu else 0.0
+
+
 def _client(setting: Setting) -> Memory:
     """Head and tail, with the embeddings in both; activations of the body's ends wait in messages."""
     shape, cuts = setting.shape, setting.cuts
@@ -163,6 +177,7 @@ def _client(setting: Setting) -> Memory:
         weights=frozen * setting.value_bytes + 4.0 * trained,
         activations=kept_bytes(setting, head) * waiting + kept_bytes(setting, tail),
         loss=loss_bytes(setting),
+        saving=_saving(setting, trainable_parameters(setting)),
         communication=4.0 * waiting * _message_bytes(setting),
         **adapter_states(setting, trained, own, setting.clients),
     )
