@@ -67,7 +67,9 @@ def test_longer_sequences_and_larger_micro_batches_take_more(
             continue
         small = memory(setting(window=1, **trained, **{name: low}), strategy)  # type: ignore[arg-type]
         large = memory(setting(window=1, **trained, **{name: high}), strategy)  # type: ignore[arg-type]
-        assert all(large[party].total > small[party].total for party in small)
+        assert all(large[party].activations > small[party].activations for party in small)
+        # a save of full training can take more than either step
+        assert all(large[party].total >= small[party].total for party in small)
 
 
 def test_backward_passes_that_wait_take_memory_up_to_the_window(setting: Make) -> None:

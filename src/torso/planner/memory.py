@@ -27,7 +27,7 @@ Kept values of many sizes leave gaps (measured 1.1 to 1.4).
 
 
 SAVE_BYTES = 36
-"""A trained parameter's while a checkpoint is made: copies of it and its moments, their bytes, and the file's content."""
+"""A trained parameter's while a checkpoint is made: it and its moments copied, as bytes, and in the file's content."""
 
 
 @dataclass(frozen=True, kw_only=True)
