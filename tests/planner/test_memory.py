@@ -28,10 +28,10 @@ def test_two_shards_hold_half_of_the_states_each(setting: Make) -> None:
     assert found.communication > 0
 
 
-def test_an_adapters_rank_holds_the_frozen_weights_and_the_embeddings_twice(setting: Make) -> None:
+def test_an_adapters_rank_holds_the_frozen_weights_once(setting: Make) -> None:
     trained = 12 * 8 * (768 + 2304 + 768 + 768 + 768 + 3072 + 3072 + 768)
     found = memory(setting(), "single")["single"]
-    assert found.weights == 4 * (N + WTE) + 4 * trained
+    assert found.weights == 4 * N + 4 * trained
     assert found.moments == 8 * trained
 
 
@@ -73,7 +73,7 @@ def test_longer_sequences_and_larger_micro_batches_take_more(
 
 
 def test_backward_passes_that_wait_take_memory_up_to_the_window(setting: Make) -> None:
-    one, four, eight = (memory(setting(window=w), "single")["single"].activations for w in (1, 4, 8))
+    one, four, eight = (memory(setting(window=w), "split")["client"].activations for w in (1, 4, 8))
     assert one < four == eight  # there are four micro-batches
 
 

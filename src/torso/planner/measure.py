@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.optim.adamw import adamw
 
 from torso.adapters.inject import inject
@@ -96,7 +97,8 @@ def _block_seconds(
         started = time.perf_counter()
         y: Tensor = body(x)
         spent.append(time.perf_counter() - started)
-        torch.autograd.grad(y, [x, *parameters.values()], gradient)
+        # gradients are added up, as a whole model's are
+        torch.autograd.backward(y, gradient, inputs=[x, *parameters.values()])
 
     with torch.autocast("cpu", torch.bfloat16, enabled=setting.adapter is None and setting.dtype == "bf16"):
         both = median_seconds(work, together)
@@ -114,8 +116,14 @@ def _loss_seconds(setting: Setting, together: Callable[[], None]) -> float:
     flat = torch.zeros(setting.micro_batch_size * (setting.tokens - 1), dtype=torch.bool)
     flat[: setting.target_rows] = True
     mask[:, 1:] = flat.view(setting.micro_batch_size, -1)
-    leaves = [hidden, wte] if wte.requires_grad else [hidden]
-    return median_seconds(lambda: torch.autograd.grad(target_loss(hidden, wte, ids, mask), leaves), together)
+
+    def work() -> None:
+        roots = [target_loss(hidden, wte, ids, mask)]
+        if wte.requires_grad:  # the embeddings are the LM head's weights: their gradients meet
+            roots.append(functional.embedding(ids, wte).sum())
+        torch.autograd.backward(roots)
+
+    return median_seconds(work, together)
 
 
 def _update_seconds(
@@ -149,14 +157,17 @@ def _combine_seconds(part: TrainablePart, gradients: list[Tensor], count: int, t
 
 
 def _adamw_seconds(parameters: dict[str, nn.Parameter], together: Callable[[], None]) -> float:
-    """Of all of these parameters, one tensor after the other."""
+    """Of all of these parameters: norms in float64, division and clipping, AdamW one tensor after the other."""
     tensors = [parameter.detach() for parameter in parameters.values()]
     gradients, means, squares = ([torch.zeros_like(t) for t in tensors] for _ in range(3))
     steps = [torch.tensor(1.0) for _ in tensors]
 
     def work() -> None:
+        for gradient in gradients:
+            gradient.double().square().sum()
+        scaled = [gradient / 1.0 * 1.0 for gradient in gradients]
         adamw(
-            tensors, gradients, means, squares, [], steps, foreach=False, amsgrad=False, beta1=0.9, beta2=0.999,
+            tensors, scaled, means, squares, [], steps, foreach=False, amsgrad=False, beta1=0.9, beta2=0.999,
             lr=1e-9, weight_decay=0.0, eps=1e-8, maximize=False,
         )  # fmt: skip
 

@@ -114,22 +114,17 @@ def _whole(setting: Setting, ranks: int, shards: int) -> Memory:
 
 
 def _adapted(setting: Setting, ranks: int, shards: int) -> Memory:
-    """Head, body and tail at home.
-
-    Head and tail hold the embeddings both. Backward passes wait while others go forward.
-    """
+    """One micro-batch at a time through all blocks; autograd adds the gradients up. A copy of the adapters is kept."""
     shape, trained = setting.shape, trainable_parameters(setting)
-    own = setting.share(ranks)
-    frozen = model_parameters(shape) + shape.vocab_size * shape.n_embd
-    waiting, tail = min(setting.window, own), len(setting.cuts.tail)
-    values = kept_bytes(setting, shape.n_layer - tail) * waiting + kept_bytes(setting, tail)
     return Memory(
-        weights=frozen * setting.value_bytes / shards + 4.0 * trained,
-        activations=values,
+        weights=(model_parameters(shape) * setting.value_bytes + 4.0 * trained) / shards,
+        gradients=4.0 * trained / shards,
+        moments=8.0 * trained / shards,
+        copies=4.0 * trained if setting.device.is_cpu else 0.0,
+        activations=kept_bytes(setting, shape.n_layer),
         loss=loss_bytes(setting),
         saving=_saving(setting, trained),
         communication=_gathered_units(setting, shards) * setting.value_bytes,
-        **adapter_states(setting, trained, own, ranks),
     )
 
 

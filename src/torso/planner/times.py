@@ -38,20 +38,13 @@ def step_seconds(setting: Setting, strategy: Strategy, costs: Costs) -> Seconds:
     layers = setting.shape.n_layer
     compute = own * (layers * (costs.block_forward + costs.block_backward) + costs.loss)
     sharded = {"fsdp": ranks, "hsdp": setting.shards}.get(strategy, 1)
-    update = _update(setting, costs, trainable_parameters(setting) / sharded, own, ranks)
+    # autograd adds micro-batches' gradients up: nothing is left to combine
+    update = costs.update.seconds(4.0 * trainable_parameters(setting) / sharded) + costs.step
     communication, sent = _communication(setting, strategy, costs, own)
     if costs.overlaps:
         # gradients leave while earlier blocks are still at work, weights come one block ahead
         communication = max(0.0, communication - layers * costs.block_backward)
     return Seconds(compute=compute, update=update, communication=communication, sent_bytes=sent)
-
-
-def _update(setting: Setting, costs: Costs, trained: float, own: int, ranks: int) -> float:
-    """The optimizer on what a rank trains; kept gradients of all micro-batches are added where adapters are trained."""
-    combine = 0.0
-    if setting.adapter is not None:
-        combine = own * ranks * costs.combine.seconds(4.0 * trained)
-    return costs.update.seconds(4.0 * trained) + combine + costs.step
 
 
 def _communication(setting: Setting, strategy: Strategy, costs: Costs, own: int) -> tuple[float, float]:
@@ -146,7 +139,8 @@ def _split(setting: Setting, costs: Costs) -> Seconds:
     )
     own = setting.share(setting.clients)
     trained = float(trainable_parameters(setting))
-    update = _update(setting, costs, trained, setting.micro_batches, 1)
+    combine = setting.micro_batches * costs.combine.seconds(4.0 * trained)
+    update = costs.update.seconds(4.0 * trained) + combine + costs.step
     # prepare and commit: two requests and their answers
     talk = 4.0 * costs.wire.latency_s
     return Seconds(
