@@ -27,9 +27,9 @@ from torso.model.hub import tokenizer_folder
 from torso.records import StepRecord
 from torso.split.client.remote_body import RemoteBody
 from torso.training import checkpoint as checkpoints
-from torso.training.body import LocalBody
 from torso.training.loop import Trainer
 from torso.training.run_directory import MetricsLog, RunDirectory
+from torso.training.whole import WholeModel
 
 SETTINGS: dict[str, Any] = {
     "model": "gpt2",
@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--strategy", choices=["single", "split"], default="split")
     options = parser.parse_args()
-    for owner, name in ((Trainer, "_save"), (RemoteBody, "state"), (LocalBody, "state"), (checkpoints, "save")):
+    for owner, name in ((Trainer, "_save"), (RemoteBody, "state"), (WholeModel, "state"), (checkpoints, "save")):
         setattr(owner, name, timed(getattr(owner, name), name))
     with tempfile.TemporaryDirectory(dir=".") as folder:
         run = train_in(Path(folder), options.strategy, options.steps)

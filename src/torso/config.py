@@ -41,8 +41,8 @@ class RunConfig:
     strategy: Literal["single", "split"] = "single"
     """single: the whole model in this process. split: the body on a server."""
 
-    adapter: Literal["lora", "dora"] = "lora"
-    """Kind of adapter."""
+    adapter: Literal["lora", "dora", "none"] = "lora"
+    """Kind of adapter; none trains all weights."""
     lora_rank: int = 8
     """Rank of the low-rank product."""
     alpha: float = 16.0
@@ -140,13 +140,21 @@ class RunConfig:
 
         Not done on construction: the command line's parser would swallow the remedy.
         """
-        for build in ("adapter_config", "training", "schedule_config", "optimizer", "split"):
+        for build in ("training", "schedule_config", "optimizer", "split"):
             getattr(self, build)
         check_target(self.schedule_config, self.epochs)
         self._check_rest()
         return self
 
     def _check_rest(self) -> None:
+        if self.adapter != "none":
+            _ = self.adapter_config
+        elif self.strategy == "split":
+            raise ConfigError(
+                "strategy split trains adapters, and adapter is none", "Give lora or dora, or another strategy."
+            )
+        if self.adapter == "none" and self.adapter_dropout:
+            raise ConfigError("adapter_dropout is given, and adapter is none", "Leave one of them out.")
         if not 0.0 <= self.dropout < 1.0:
             raise ConfigError(f"dropout is {self.dropout}", "Give a number from 0 up to, not including, 1.")
         if self.strategy == "single" and self.clients != 1:
@@ -164,7 +172,8 @@ class RunConfig:
 
     @property
     def adapter_config(self) -> AdapterConfig:
-        """The adapters'."""
+        """The adapters'; there must be some."""
+        assert self.adapter != "none"
         return AdapterConfig(
             kind=self.adapter,
             lora_rank=self.lora_rank,

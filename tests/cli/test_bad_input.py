@@ -133,6 +133,10 @@ def test_a_split_that_would_send_embeddings_is_refused(train: Refuse) -> None:
     assert "embeddings" in train("--strategy", "split", "--head-cut", "0")
 
 
+def test_a_split_without_adapter_is_refused(train: Refuse) -> None:
+    assert "adapter is none" in train("--strategy", "split", "--adapter", "none")
+
+
 def test_settings_that_disagree_are_refused(train: Refuse) -> None:
     assert "micro_batch_size" in train("--global-batch-size", "8", "--micro-batch-size", "3")
     assert "horizon" in train("--schedule", "linear")

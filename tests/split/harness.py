@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import uvicorn
+from tests.split.local_body import LocalBody
 
 from torso.adapters.config import AdapterConfig
 from torso.adapters.inject import inject
@@ -20,11 +21,12 @@ from torso.data.encoding import Example
 from torso.data.micro_batches import BatchPlan
 from torso.model.blocks import ATTENTION
 from torso.model.config import Cuts, GPT2Config
-from torso.model.stages import Body, Head, Tail
+from torso.model.stages import GPT2, Body, GPT2WithLoss, Head, Tail
 from torso.model.weights import RandomWeights, build, save_folder
 from torso.parallel.arithmetic import describe
 from torso.parallel.group import Group
 from torso.parallel.ports import free_ports
+from torso.parallel.strategy import Single
 from torso.records import EpochRecord, StepRecord
 from torso.split.client.job import JobSpec
 from torso.split.client.remote_body import RemoteBody
@@ -35,12 +37,15 @@ from torso.split.server.leader import Leader, Member
 from torso.split.server.members import HttpMember
 from torso.split.server.worker import Worker
 from torso.training import checkpoint as checkpoints
-from torso.training.body import BodyExecution, LocalBody, Middle
+from torso.training import whole
+from torso.training.body import BodyExecution
 from torso.training.config import OptimizerConfig, ScheduleConfig, TrainingConfig
 from torso.training.ends import Ends
+from torso.training.learner import Learner
 from torso.training.loop import Trainer
 from torso.training.part import TrainablePart
 from torso.training.run_directory import MetricsLog, RunDirectory
+from torso.training.staged import StagedModel
 
 CONFIG = GPT2Config(vocab_size=61, n_positions=32, n_embd=16, n_layer=4, n_head=2)
 CUTS = Cuts(1, 3, 4)
@@ -53,15 +58,9 @@ OPTIMIZER = OptimizerConfig(weight_decay=0.01)
 def base_folder(path: Path) -> Path:
     """A tiny random GPT-2 on disk."""
     source = RandomWeights(CONFIG, SEED)
-    whole = build(lambda config, cuts: _whole(config), source, CUTS)
-    save_folder(path, CONFIG, dict(whole.state_dict()))
+    model = build(lambda config, cuts: GPT2(config), source, CUTS)
+    save_folder(path, CONFIG, dict(model.state_dict()))
     return path
-
-
-def _whole(config: GPT2Config) -> torch.nn.Module:
-    from torso.model.stages import GPT2
-
-    return GPT2(config)
 
 
 def examples(count: int = 22) -> list[Example]:
@@ -205,18 +204,15 @@ class Recipe:
         )
 
     def trainer(
-        self, run: RunDirectory, group: Group, middle: Middle, listener: Quiet, stop: Callable[[], bool]
+        self, run: RunDirectory, group: Group, learner: Learner, listener: Quiet, stop: Callable[[], bool]
     ) -> Trainer:
-        """One rank's trainer: split where servers are given, else whole."""
-        source, seed = RandomWeights(CONFIG, SEED), self.training.seed
-        head = build(Head, source, CUTS, config=self._config())
-        tail = build(Tail, source, CUTS, config=self._config())
-        parameters = inject(head, self.adapter, seed) | inject(tail, self.adapter, seed)
-        part = TrainablePart(parameters, self.optimizer)
+        """One rank's trainer."""
+        plan = BatchPlan(
+            examples(), self.training.seed, self.training.global_batch_size, self.training.micro_batch_size
+        )
         return Trainer(
-            ends=Ends(head, tail, part, seed, torch.device("cpu")),
-            middle=middle,
-            plan=BatchPlan(examples(), seed, self.training.global_batch_size, self.training.micro_batch_size),
+            learner=learner,
+            plan=plan,
             training=self.training,
             schedule=ScheduleConfig(learning_rate=0.01, warmup_steps=2),
             group=group,
@@ -229,16 +225,36 @@ class Recipe:
     def _config(self) -> GPT2Config:
         return dataclasses.replace(CONFIG, embd_pdrop=self.dropout, attn_pdrop=self.dropout, resid_pdrop=self.dropout)
 
-    def middle(self, run: RunDirectory, group: Group) -> Middle:
-        """The body on a server where one is given, else at home."""
-        return self._remote(run, group) if self.servers else self._local(group)
+    def learner(self, run: RunDirectory, group: Group) -> Learner:
+        """In stages, the body on a server, where one is given, else whole; several ranks have it in stages too."""
+        if not self.servers and group.world_size == 1:
+            return self._whole(group)
+        source, seed = RandomWeights(CONFIG, SEED), self.training.seed
+        head = build(Head, source, CUTS, config=self._config())
+        tail = build(Tail, source, CUTS, config=self._config())
+        parameters = inject(head, self.adapter, seed) | inject(tail, self.adapter, seed)
+        ends = Ends(head, tail, TrainablePart(parameters, self.optimizer), seed, torch.device("cpu"))
+        return StagedModel(ends, self._remote(run, group) if self.servers else self._local(group), group)
 
-    def _local(self, group: Group) -> Middle:
+    def _local(self, group: Group) -> LocalBody:
         body = build(Body, RandomWeights(CONFIG, SEED), CUTS, config=self._config())
         part = TrainablePart(inject(body, self.adapter, self.training.seed), self.optimizer)
         return LocalBody(BodyExecution(body, part, self.training.seed), group)
 
-    def _remote(self, run: RunDirectory, group: Group) -> Middle:
+    def _whole(self, group: Group) -> Learner:
+        source, seed = RandomWeights(CONFIG, SEED), self.training.seed
+        model = build(lambda config, cuts: GPT2WithLoss(config), source, CUTS, config=self._config())
+        initial = {name: p.detach().clone() for name, p in inject(model, self.adapter, seed).items()}
+        recipe = whole.Recipe(
+            initial=initial.__getitem__,
+            shapes={name: tuple(p.shape) for name, p in initial.items()},
+            optimizer=self.optimizer,
+            seed=seed,
+            device=torch.device("cpu"),
+        )
+        return whole.WholeModel(Single(model), group, recipe)
+
+    def _remote(self, run: RunDirectory, group: Group) -> RemoteBody:
         return RemoteBody(
             job=run.state.job,
             spec=self.spec(),
@@ -260,8 +276,8 @@ class Recipe:
 
         def work(rank: int) -> None:
             group = Group.local(store, rank, self.clients, 20.0) if self.clients > 1 else Group.solo()
-            with contextlib.closing(self.middle(run, group)) as middle:
-                self.trainer(run, group, middle, listener or Quiet(), stop).run(last_step)
+            with contextlib.closing(self.learner(run, group)) as learner:
+                self.trainer(run, group, learner, listener or Quiet(), stop).run(last_step)
 
         _in_threads(self.clients, work)
 

@@ -148,20 +148,21 @@ class MortalRecipe(Recipe):
 
         def work(rank: int) -> None:
             group = Group.local(store, rank, self.clients, GROUP_TIMEOUT_S) if self.clients > 1 else Group.solo()
-            middle = self.middle(run, group)
+            learner = self.learner(run, group)
             try:
-                self.trainer(run, group, middle, listener, lambda: False).run(last_step)
+                self.trainer(run, group, learner, listener, lambda: False).run(last_step)
             except BaseException:
-                _vanish(group, middle)
+                _vanish(group, learner)
                 raise
-            middle.close()
+            learner.close()
 
         _in_threads(self.clients, work)
 
 
-def _vanish(group: Group, middle: Any) -> None:
+def _vanish(group: Group, learner: Any) -> None:
     """What is left of a killed rank: broken connections, to its peers too, and no farewell."""
     group._process_group = None
+    middle = getattr(learner, "_middle", None)
     if isinstance(middle, RemoteBody):
         middle._pool.shutdown(wait=False, cancel_futures=True)
         middle._transport.close()

@@ -20,7 +20,7 @@ from torso.model.hub import config_of
 from torso.model.names import expected_shapes
 from torso.model.weights import WeightSource
 from torso.training.checkpoint import Checkpoint
-from torso.training.part import MOMENTS
+from torso.training.optimizer import MOMENTS
 
 _SETTINGS = {"adapter": "kind", "lora_rank": "lora_rank", "alpha": "alpha", "rslora": "rslora", "targets": "targets",
              "modules": "modules"}  # fmt: skip

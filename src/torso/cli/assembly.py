@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from torso.adapters.inject import inject
 from torso.config import RunConfig
@@ -23,18 +24,22 @@ from torso.model.blocks import ATTENTION
 from torso.model.config import Cuts, GPT2Config
 from torso.model.hub import open_source, tokenizer_folder
 from torso.model.names import expected_shapes, layer_of
-from torso.model.stages import Body, Head, Tail
-from torso.model.weights import FolderWeights, RandomWeights, build
+from torso.model.stages import GPT2WithLoss, Head, Tail
+from torso.model.weights import FolderWeights, RandomWeights, Stage, StateWeights, Tensors, build
 from torso.parallel.arithmetic import DTYPES, Dtype, describe, native_dtype, set_threads
 from torso.parallel.group import Group
+from torso.parallel.strategy import Single
 from torso.split.client.job import JobSpec
 from torso.split.client.remote_body import RemoteBody
 from torso.split.client.transport import Transport, connect
 from torso.split.protocol.codec import JSON, SAFETENSORS
-from torso.training.body import BodyExecution, LocalBody, Middle
+from torso.training.checkpoint import Checkpoint
 from torso.training.ends import Ends
+from torso.training.learner import Learner
 from torso.training.part import TrainablePart
 from torso.training.run_directory import RunDirectory
+from torso.training.staged import StagedModel
+from torso.training.whole import Recipe, WholeModel
 
 
 @dataclass(frozen=True)
@@ -145,18 +150,11 @@ class Assembly:
         part = TrainablePart(inject(head, adapter, seed) | inject(tail, adapter, seed), self.config.optimizer)
         return Ends(head, tail, part, seed, self.device)
 
-    @cached_property
-    def local_body(self) -> BodyExecution:
-        """The body with its adapters, at home."""
-        body = build(Body, self.source, self.cuts, DTYPES[self.dtype], self.device, self.model_config)
-        parameters = inject(body, self.config.adapter_config, self.config.seed)
-        return BodyExecution(body, TrainablePart(parameters, self.config.optimizer), self.config.seed)
-
-    def middle(self, run: RunDirectory, group: Group, on_message: Callable[[str], None]) -> Middle:
-        """The body at home or on a server, for training."""
-        if self.config.strategy == "single":
-            return LocalBody(self.local_body, group)
-        return RemoteBody(
+    def learner(self, run: RunDirectory, group: Group, on_message: Callable[[str], None]) -> Learner:
+        """What the loop trains: whole here, or in stages with the body on a server."""
+        if self.config.strategy != "split":
+            return self._whole_model(group)
+        body = RemoteBody(
             job=run.state.job,
             spec=self.job_spec,
             servers=self.config.server,
@@ -167,6 +165,40 @@ class Assembly:
             patience_s=self.config.patience_s,
             on_message=on_message,
         )
+        return StagedModel(self.ends, body, group, self.config.window)
+
+    def _whole_model(self, group: Group) -> Learner:
+        """All weights in float32, or float32 adapters on a frozen base in the run's dtype."""
+        dtype = DTYPES["fp32" if self.config.adapter == "none" else self.dtype]
+        make: Callable[[GPT2Config, Cuts], GPT2WithLoss] = lambda config, cuts: GPT2WithLoss(config)  # noqa: E731
+        module = build(make, self.source, self.cuts, dtype, self.device, self.model_config)
+        initial: Callable[[str], Tensor] = self.source.tensor
+        if self.config.adapter == "none":
+            module.requires_grad_(True)
+        else:
+            parameters = inject(module, self.config.adapter_config, self.config.seed)
+            copies = {name: p.detach().clone() for name, p in parameters.items()}
+            initial = copies.__getitem__
+        trainable = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        recipe = Recipe(
+            initial=initial,
+            shapes={name: tuple(p.shape) for name, p in trainable.items()},
+            optimizer=self.config.optimizer,
+            seed=self.config.seed,
+            device=self.device,
+        )
+        return WholeModel(Single(module), group, recipe)
+
+    def stage(self, make: Callable[[GPT2Config, Cuts], Stage], checkpoint: Checkpoint | None) -> Stage:
+        """A stage of the model at a checkpoint (None: as it was before training), for inference."""
+        source: Tensors = self.source
+        if checkpoint is not None and self.config.adapter == "none":
+            source = StateWeights(source.config, checkpoint.trained())
+        stage = build(make, source, self.cuts, DTYPES[self.dtype], self.device, self.model_config)
+        if checkpoint is not None and self.config.adapter != "none":
+            parameters = inject(stage, self.config.adapter_config, self.config.seed)
+            TrainablePart(parameters, self.config.optimizer).load(checkpoint.select(parameters))
+        return stage
 
     @property
     def job_spec(self) -> JobSpec:

@@ -14,7 +14,7 @@ from torso.parallel.rank import StopRequest, end_rank
 if TYPE_CHECKING:
     from torso.cli.assembly import Assembly
     from torso.parallel.group import Group
-    from torso.training.body import Middle
+    from torso.training.learner import Learner
     from torso.training.loop import Listener, Outcome, Trainer
     from torso.training.run_directory import RunDirectory
 
@@ -39,9 +39,9 @@ def train(run: RunDirectory, group: Group | None = None, stop: StopRequest | Non
     last_step = run.state.epochs * assembly.plan.steps_per_epoch
     with (
         ProgressLine(Console(stderr=True, quiet=group.rank != 0)) as listener,
-        contextlib.closing(assembly.middle(run, group, listener.on_message)) as middle,
+        contextlib.closing(assembly.learner(run, group, listener.on_message)) as learner,
     ):
-        outcome = _trainer(assembly, run, group, middle, listener, stop).run(last_step)
+        outcome = _trainer(assembly, run, group, learner, listener, stop).run(last_step)
     if not outcome.finished:
         text = f"stopped at step {outcome.step} of {last_step}; the state is saved"
         raise Interrupted(text, f"Go on with `torso resume {run.path}`.")
@@ -62,13 +62,12 @@ def _check_started(run: RunDirectory) -> None:
 
 
 def _trainer(
-    assembly: Assembly, run: RunDirectory, group: Group, middle: Middle, listener: Listener, stop: StopRequest
+    assembly: Assembly, run: RunDirectory, group: Group, learner: Learner, listener: Listener, stop: StopRequest
 ) -> Trainer:
     from torso.training.loop import Trainer
 
     return Trainer(
-        ends=assembly.ends,
-        middle=middle,
+        learner=learner,
         plan=assembly.plan,
         training=assembly.config.training,
         schedule=assembly.config.schedule_config,
@@ -76,7 +75,6 @@ def _trainer(
         run=run,
         info=assembly.identity,
         listener=listener,
-        window=assembly.config.window,
         stop_requested=stop,
     )
 

@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager
 from torso.cli.assembly import Assembly
 from torso.cli.chosen import check_base
 from torso.evaluation.model import CachedModel, LocalMiddle
+from torso.model.stages import Body, Head, Tail
 from torso.split.client.remote_inference import RemoteInference
 from torso.split.client.servers import check_before_start
 from torso.training.checkpoint import Checkpoint
@@ -18,15 +19,12 @@ from torso.training.checkpoint import Checkpoint
 def opened_model(assembly: Assembly, checkpoint: Checkpoint | None) -> Iterator[CachedModel]:
     """The run's model at a checkpoint (None: without adapter's training), for inference."""
     assembly.source.check(assembly.own_tensors)
-    ends = assembly.ends
     if checkpoint is not None:
         check_base(assembly, checkpoint)
-        ends.part.load(checkpoint.select(ends.part.parameters))
-    if assembly.config.strategy == "single":
-        body = assembly.local_body
-        if checkpoint is not None:
-            body.part.load(checkpoint.select(body.part.parameters))
-        yield CachedModel(ends.head, LocalMiddle(body.body, assembly.cuts), ends.tail, assembly.cuts, assembly.device)
+    head, tail = assembly.stage(Head, checkpoint), assembly.stage(Tail, checkpoint)
+    if assembly.config.strategy != "split":
+        body = LocalMiddle(assembly.stage(Body, checkpoint), assembly.cuts)
+        yield CachedModel(head, body, tail, assembly.cuts, assembly.device)
         return
     step = checkpoint.step if checkpoint else 0
     state = checkpoint.select(checkpoint.names(assembly.cuts.body)) if checkpoint else {}
@@ -41,4 +39,4 @@ def opened_model(assembly: Assembly, checkpoint: Checkpoint | None) -> Iterator[
             assembly.config.patience_s,
             on_message=lambda text: print(f"torso: {text}", file=sys.stderr),
         ) as middle:
-            yield CachedModel(ends.head, middle, ends.tail, assembly.cuts, assembly.device)
+            yield CachedModel(head, middle, tail, assembly.cuts, assembly.device)

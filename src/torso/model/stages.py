@@ -14,6 +14,7 @@ from torch.nn import functional
 from torso.model.blocks import Block
 from torso.model.cache import KeyValueCache
 from torso.model.config import Cuts, GPT2Config
+from torso.model.loss import target_loss
 from torso.randomness import dropout
 
 
@@ -106,3 +107,12 @@ class GPT2(nn.Module):
     def forward(self, token_ids: Tensor) -> Tensor:
         """Token ids [B, T] → logits [B, T, V]."""
         return functional.linear(self.hidden(token_ids), self.wte.weight)
+
+
+class GPT2WithLoss(GPT2):
+    """The whole model as a module whose call gives the loss: what a strategy is applied to."""
+
+    def forward(self, token_ids: Tensor, target_mask: Tensor | None = None) -> Tensor:
+        """Token ids [B, T], mask of targets [B, T] → the sum of the targets' losses (see `target_loss`)."""
+        assert target_mask is not None
+        return target_loss(self.hidden(token_ids), self.wte.weight, token_ids, target_mask)

@@ -26,8 +26,8 @@ Stage = TypeVar("Stage", bound=nn.Module)
 PREFIX = "transformer."
 
 
-class WeightSource(Protocol):
-    """Where base weights come from."""
+class Tensors(Protocol):
+    """A model's tensors, by name."""
 
     @property
     def config(self) -> GPT2Config:
@@ -35,6 +35,10 @@ class WeightSource(Protocol):
 
     def tensor(self, name: str) -> Tensor:
         """One tensor in module layout; raises WeightsError."""
+
+
+class WeightSource(Tensors, Protocol):
+    """Where base weights come from."""
 
     def check(self, names: Collection[str]) -> None:
         """Raise WeightsError unless these tensors are here, in the right shapes, with the LM head tied."""
@@ -148,9 +152,22 @@ class RandomWeights:
         return True
 
 
+class StateWeights:
+    """Weights that are in memory, by name, in module layout: a trained model's."""
+
+    def __init__(self, config: GPT2Config, tensors: Mapping[str, Tensor]) -> None:
+        self.config, self._tensors = config, tensors
+
+    def tensor(self, name: str) -> Tensor:
+        """See Tensors."""
+        if name not in self._tensors:
+            raise WeightsError(f"the trained weights lack the tensor {name}", "Is it a run of this model?")
+        return self._tensors[name]
+
+
 def build(
     stage: Callable[[GPT2Config, Cuts], Stage],
-    source: WeightSource,
+    source: Tensors,
     cuts: Cuts,
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",

@@ -76,6 +76,14 @@ class Group:
             self._run(lambda group: group.broadcast([content], _broadcast_options(source)))
         return content.numpy().tobytes()
 
+    def broadcast(self, tensor: Tensor, source: int = 0) -> Tensor:
+        """`source`'s tensor on every rank; the other ranks' gives shape and dtype, and is overwritten."""
+        if self.world_size == 1:
+            return tensor
+        content = tensor.detach().contiguous()
+        self._run(lambda group: group.broadcast([content], _broadcast_options(source)))
+        return content
+
     def barrier(self) -> None:
         """Returns when every rank has come here."""
         self.all_gather(torch.zeros(1))

@@ -71,7 +71,7 @@ def describe(run: Run) -> str:
     clients, strategy = find_setting(settings, "clients"), find_setting(settings, "strategy")
     words = [
         f"{model} on {data}" if model and data else str(model or data or ""),
-        f"{adapter} of rank {rank}" if adapter and rank else str(adapter or ""),
+        "all weights" if adapter == "none" else f"{adapter} of rank {rank}" if adapter and rank else str(adapter or ""),
         str(strategy or ""),
         f"{clients} client{'s' if clients != 1 else ''}" if clients else "",
     ]

@@ -1,37 +1,26 @@
-"""The middle of the model: what the loop asks of it, and the middle that stays at home.
+"""The middle of the model: what a staged model asks of it, and its execution on a body server.
 
-The loop does not know whether the body is here or on a server. Both run `BodyExecution`, so that the split and the
-unsplit model do the same arithmetic: each stage is a graph of its own, cut at leaf tensors.
+Each stage is a graph of its own, cut at leaf tensors; its gradients have the bits that the uncut graph gives.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from torso.errors import StateLostError
-from torso.parallel.group import Group
+from torso.parallel.traffic import Traffic
 from torso.randomness import DropoutKey, dropout_scope
 from torso.training.checkpoint import Checkpoint
 from torso.training.part import Norms, TrainablePart, Update
 
 
-@dataclass(frozen=True)
-class Traffic:
-    """Bytes over the wire since the start of the process, and the body's memory where it is known."""
-
-    sent: int = 0
-    received: int = 0
-    memory_bytes: int = 0
-
-
 class Middle(Protocol):
-    """Body blocks at home or on a server. All ranks call open, prepare, commit and state together.
+    """Body blocks on a server, say. All ranks call open, prepare, commit and state together.
 
     Raises TransportError or StateLostError when the step must be rolled back, RefusedError when it is hopeless.
     """
@@ -92,51 +81,3 @@ class BodyExecution:
         """Forget graphs and gradients of the step under way."""
         self._graphs.clear()
         self.part.discard()
-
-
-class LocalBody:
-    """The body at home: a `Middle` without a wire."""
-
-    def __init__(self, execution: BodyExecution, group: Group) -> None:
-        self._execution = execution
-        self._part = execution.part
-        self._group = group
-        self._initial = self._part.state()
-
-    def open(self, checkpoint: Checkpoint | None) -> None:
-        """See Middle."""
-        self._execution.discard()
-        self._part.load(self._initial if checkpoint is None else checkpoint.select(self._part.parameters))
-
-    def forward(self, step: int, index: int, activations: Tensor, lengths: Sequence[int]) -> Future[Tensor]:
-        """See Middle."""
-        return _done(self._execution.forward(step, index, activations))
-
-    def backward(self, step: int, index: int, activation_grad: Tensor) -> Future[Tensor]:
-        """See Middle."""
-        return _done(self._execution.backward(step, index, activation_grad))
-
-    def prepare(self, step: int, num_micro_batches: int) -> Norms:
-        """See Middle."""
-        return self._part.combine(num_micro_batches, self._group, tag=(step,))
-
-    def commit(self, step: int, update: Update) -> None:
-        """See Middle."""
-        self._part.apply(update)
-
-    def state(self, step: int) -> dict[str, Tensor]:
-        """See Middle."""
-        return self._part.state() if self._group.rank == 0 else {}
-
-    def traffic(self) -> Traffic:
-        """See Middle."""
-        return Traffic()
-
-    def close(self) -> None:
-        """See Middle."""
-
-
-def _done(value: Tensor) -> Future[Tensor]:
-    future: Future[Tensor] = Future()
-    future.set_result(value)
-    return future

@@ -23,7 +23,8 @@ from torch import Tensor
 from torso import faults
 from torso.errors import CheckpointError
 from torso.training.files import make_directory, sync_directory, write_synced
-from torso.training.part import MOMENTS, fingerprint
+from torso.training.optimizer import MOMENTS
+from torso.training.part import fingerprint
 
 STATE, INFO, MANIFEST = "state.safetensors", "info.json", "manifest.json"
 

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -19,38 +18,8 @@ from torso.model.loss import target_loss
 from torso.model.stages import Head, Tail
 from torso.randomness import DropoutKey, dropout_scope
 from torso.training.body import Middle
+from torso.training.learner import MicroBatch, MicroBatchResult
 from torso.training.part import TrainablePart
-
-
-class MicroBatch(Protocol):
-    """Sequences that go forward and backward together, padded on the right to their own longest."""
-
-    @property
-    def index(self) -> int:
-        """Place in the step's order."""
-
-    @property
-    def token_ids(self) -> Tensor:
-        """[B, T] int64."""
-
-    @property
-    def lengths(self) -> Tensor:
-        """[B] int64: tokens of each sequence without padding."""
-
-    @property
-    def target_mask(self) -> Tensor:
-        """[B, T] bool: tokens that are predicted and scored."""
-
-
-@dataclass(frozen=True)
-class MicroBatchResult:
-    """What a micro-batch leaves beside its gradients."""
-
-    index: int
-    loss_sum: float
-    target_tokens: int
-    real_tokens: int
-    padded_tokens: int
 
 
 @dataclass
@@ -111,9 +80,7 @@ class Ends:
             loss = target_loss(self.tail(leaf), self.tail.wte.weight, token_ids, mask)
         gradients = torch.autograd.grad(loss, [leaf, *self._tail_parameters], materialize_grads=True)
         flight.tail_gradients = gradients[1:]
-        flight.result = MicroBatchResult(
-            batch.index, float(loss.detach()), int(mask.sum()), int(batch.lengths.sum()), batch.token_ids.numel()
-        )
+        flight.result = MicroBatchResult.of(batch, loss)
         return gradients[0]
 
     def _head_backward(self, flight: _InFlight, gradient: Tensor) -> None:

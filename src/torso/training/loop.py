@@ -1,4 +1,4 @@
-"""The one training loop: head and tail here, the middle wherever it is, alone or as one of several ranks."""
+"""The one training loop, alone or as one of several ranks; what it trains is a `Learner`."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from typing import Any, Protocol
 
 from torso import faults
 from torso.adapters.names import parameter_order
-from torso.errors import PeerError, StateLostError, TorsoError, TransportError
+from torso.errors import GroupError, PeerError, StateLostError, TorsoError, TransportError
 from torso.parallel.group import Group
 from torso.records import EpochRecord, EvaluationRecord, SaveRecord, StepRecord
 from torso.training import checkpoint as checkpoints
 from torso.training.agreement import Vote, on_leader, vote
 from torso.training.best import best_step
-from torso.training.body import Middle
 from torso.training.checkpoint import Checkpoint
 from torso.training.config import ScheduleConfig, TrainingConfig
-from torso.training.ends import Ends, MicroBatch
+from torso.training.learner import Learner, MicroBatch
 from torso.training.meter import Meter, StepTotals
 from torso.training.part import Norms, Update
 from torso.training.run_directory import MetricsLog, RunDirectory
@@ -76,8 +75,7 @@ class Trainer:
     def __init__(
         self,
         *,
-        ends: Ends,
-        middle: Middle,
+        learner: Learner,
         plan: Plan,
         training: TrainingConfig,
         schedule: ScheduleConfig,
@@ -85,16 +83,14 @@ class Trainer:
         run: RunDirectory,
         info: dict[str, Any],
         listener: Listener,
-        window: int = 4,
         stop_requested: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._ends, self._middle, self._plan = ends, middle, plan
+        self._learner, self._plan = learner, plan
         self._training, self._schedule, self._group = training, schedule, group
-        self._run, self._info, self._listener, self._window = run, info, listener, window
+        self._run, self._info, self._listener = run, info, listener
         self._stop_requested = stop_requested
         self._log = MetricsLog(run.path)
-        self._meter = Meter(group, middle)
-        self._initial = ends.part.state()
+        self._meter = Meter(group, learner)
         self._step = 0
         self._roll_backs_here = 0
         self._saved_at = time.monotonic()
@@ -115,17 +111,15 @@ class Trainer:
         return Outcome(self._step, finished=self._step >= last_step)
 
     def _restore(self) -> None:
-        checkpoint = self._newest()
-        self._ends.part.discard()
-        self._ends.part.load(checkpoint.select(self._ends.part.parameters) if checkpoint else self._initial)
-        self._step = checkpoint.step if checkpoint else 0
+        step = self._newest()
+        self._step = step or 0
         if self._group.rank == 0:
             self._log.cut_back(self._step)
-        self._middle.open(checkpoint)
+        self._learner.open(None if step is None else lambda: checkpoints.load(self._run.checkpoints, step))
         self._saved_at = time.monotonic()
 
-    def _newest(self) -> Checkpoint | None:
-        """The leader chooses which checkpoint is good; all ranks read that one."""
+    def _newest(self) -> int | None:
+        """The leader chooses which checkpoint is good, for all ranks."""
 
         def choose() -> dict[str, Any]:
             checkpoint = checkpoints.load_newest(self._run.checkpoints)
@@ -133,8 +127,8 @@ class Trainer:
                 self._warn(checkpoint)
             return {"step": checkpoint.step if checkpoint else None}
 
-        step = on_leader(self._group, choose)["step"]
-        return None if step is None else checkpoints.load(self._run.checkpoints, step)
+        step: int | None = on_leader(self._group, choose)["step"]
+        return step
 
     def _warn(self, checkpoint: Checkpoint) -> None:
         """Of damaged checkpoints, and what they cost."""
@@ -163,11 +157,8 @@ class Trainer:
         self._meter.start()
         stop = self._compute(number, step)
         totals = self._meter.gather(len(step.micro_batches))
-        num = len(step.micro_batches)
-        norms = self._ends.part.combine(num, self._group, tag=(number,))
-        update, norm = self._update(number, totals, norms, self._middle.prepare(number, num))
-        self._middle.commit(number, update)
-        self._ends.part.apply(update)
+        update, norm = self._update(number, totals, self._learner.prepare(number, len(step.micro_batches)))
+        self._learner.commit(number, update)
         faults.reach("client", self._group.rank, "update.after", number)
         self._step, self._roll_backs_here = number, 0
         self._record(step, totals, update, norm, last_step)
@@ -177,11 +168,12 @@ class Trainer:
 
     def _compute(self, number: int, step: Step) -> bool:
         """This rank's micro-batches; then all ranks vote."""
-        own = step.micro_batches[self._group.rank :: self._group.world_size]
         wish = Vote.STOP if self._stop_requested() else Vote.OK
         failure: TorsoError | None = None
         try:
-            self._meter.results = self._ends.run(self._middle, number, own, self._window)
+            self._meter.results = self._learner.compute(number, step.micro_batches)
+        except GroupError:
+            raise  # nobody can be asked for a vote
         except (StateLostError, TransportError) as error:
             wish, failure = Vote.ROLL_BACK, error
         except TorsoError as error:
@@ -195,16 +187,15 @@ class Trainer:
             raise StateLostError(f"another rank lost step {number}")
         return decision == Vote.STOP
 
-    def _update(self, number: int, totals: StepTotals, ends: Norms, body: Norms) -> tuple[Update, float]:
+    def _update(self, number: int, totals: StepTotals, norms: Norms) -> tuple[Update, float]:
         """The update that all parties make, and the global norm (of the mean gradient, before clipping)."""
-        squared = ends.squared | body.squared
+        squared = norms.squared
         divisor = float(max(1, totals.target_tokens))
         norm = math.sqrt(sum(squared[name] for name in parameter_order(squared))) / divisor
         limit = self._training.max_grad_norm
         clip = min(1.0, limit / (norm + 1e-6)) if limit > 0.0 else 1.0
         rate = learning_rate(self._schedule, number, self._plan.steps_per_epoch)
-        finite = ends.finite and body.finite
-        return Update(divisor, clip if finite else 1.0, rate, skip=not finite), norm
+        return Update(divisor, clip if norms.finite else 1.0, rate, skip=not norms.finite), norm
 
     def _record(self, step: Step, totals: StepTotals, update: Update, norm: float, last_step: int) -> None:
         record = self._meter.step_record(self._step, step.epoch, totals, update, norm)
@@ -226,15 +217,15 @@ class Trainer:
         return fixed or vote(self._group, Vote.STOP if overdue else Vote.OK) == Vote.STOP
 
     def _save(self) -> None:
-        """Fetch the body's state and write head, body and tail as one checkpoint, on the leader."""
+        """Collect the state of all parties and write it as one checkpoint, on the leader."""
         # the leader looks: another rank would come late, and find what the leader is saving now
         if on_leader(self._group, lambda: {"whole": checkpoints.is_whole(self._run.checkpoints, self._step)})["whole"]:
             return
         started = time.monotonic()
-        body = self._middle.state(self._step)
+        state = self._learner.state(self._step)
 
         def write() -> dict[str, Any]:
-            folder, state = self._run.checkpoints, self._ends.part.state() | body
+            folder = self._run.checkpoints
             self._log.sync()
             besides = self._kept_besides([*checkpoints.steps(folder), self._step])
             checkpoints.save(folder, self._step, state, self._info, self._training.keep_checkpoints, besides)

@@ -10,9 +10,9 @@ import torch
 
 from torso.parallel.group import Group
 from torso.parallel.memory import peak_memory
+from torso.parallel.traffic import Traffic
 from torso.records import EpochRecord, StepRecord
-from torso.training.body import Middle, Traffic
-from torso.training.ends import MicroBatchResult
+from torso.training.learner import Learner, MicroBatchResult
 from torso.training.part import Update
 
 
@@ -29,11 +29,11 @@ class StepTotals:
 class Meter:
     """Measures one step after the other."""
 
-    def __init__(self, group: Group, middle: Middle) -> None:
-        self._group, self._middle = group, middle
+    def __init__(self, group: Group, learner: Learner) -> None:
+        self._group, self._learner = group, learner
         self.results: list[MicroBatchResult] = []
         self._started = time.perf_counter()
-        self._traffic = middle.traffic()
+        self._traffic = learner.traffic()
 
     def start(self) -> None:
         """A step begins."""
@@ -99,7 +99,7 @@ class Meter:
 
     def _gather_traffic(self) -> tuple[int, int, int, int]:
         """Bytes sent and received by all ranks since the last call; largest memory of a worker and of a rank."""
-        now, before = self._middle.traffic(), self._traffic
+        now, before = self._learner.traffic(), self._traffic
         self._traffic = Traffic(now.sent, now.received)
         own = [now.sent - before.sent, now.received - before.received, now.memory_bytes, peak_memory()]
         ranks = self._group.all_gather_ints(own)

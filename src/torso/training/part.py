@@ -12,13 +12,11 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.optim.adamw import adamw
 
 from torso.errors import CheckpointError, GroupError, StateLostError
 from torso.parallel.group import Group
 from torso.training.config import OptimizerConfig
-
-MOMENTS = ("exp_avg", "exp_avg_sq")
+from torso.training.optimizer import MOMENTS, AdamW
 
 
 @dataclass(frozen=True)
@@ -46,14 +44,9 @@ class TrainablePart:
 
     def __init__(self, parameters: Mapping[str, nn.Parameter], optimizer: OptimizerConfig) -> None:
         self.parameters = dict(parameters)
-        self._config = optimizer
+        self._optimizer = AdamW(self.parameters, optimizer)
         self._gradients: dict[int, Tensor] = {}
         self._combined: dict[str, Tensor] = {}
-        self._moments = {
-            moment: {name: torch.zeros_like(p, requires_grad=False) for name, p in self.parameters.items()}
-            for moment in MOMENTS
-        }
-        self._num_updates = 0
 
     @property
     def indices(self) -> list[int]:
@@ -90,54 +83,31 @@ class TrainablePart:
     def apply(self, update: Update) -> None:
         """Make the update with the combined gradients, divided and clipped; then forget them."""
         if not update.skip:
-            self._num_updates += 1
-            for name, parameter in self.parameters.items():
-                gradient = self._combined[name].to(parameter.device)
-                self._step(name, parameter, gradient / update.divisor * update.clip_factor, update.learning_rate)
+            self._optimizer.update(self._combined, update.divisor, update.clip_factor, update.learning_rate)
         self.discard()
 
     def state(self) -> dict[str, Tensor]:
         """Copies of parameters and optimizer on the CPU, by `adapter:NAME`, `exp_avg:NAME`, …"""
         state = {f"adapter:{name}": p.detach().cpu().clone() for name, p in self.parameters.items()}
-        for moment, tensors in self._moments.items():
+        for moment, tensors in self._optimizer.moments.items():
             state.update({f"{moment}:{name}": t.cpu().clone() for name, t in tensors.items()})
-        return state | {"optimizer_step": torch.tensor([self._num_updates])}
+        return state | {"optimizer_step": torch.tensor([self._optimizer.num_updates])}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Take over a state; all of it is checked before anything changes. Raises CheckpointError."""
         expected = self.state()
-        _check_same_layout(expected, state)
+        check_same_layout(expected, state)
         with torch.no_grad():
             for name, parameter in self.parameters.items():
                 parameter.copy_(state[f"adapter:{name}"])
                 for moment in MOMENTS:
-                    self._moments[moment][name].copy_(state[f"{moment}:{name}"])
-        self._num_updates = int(state["optimizer_step"])
+                    self._optimizer.moments[moment][name].copy_(state[f"{moment}:{name}"])
+        self._optimizer.num_updates = int(state["optimizer_step"])
         self.discard()
 
     def fingerprint(self, step: int) -> str:
         """SHA-256 over the state and the step, hexadecimal."""
         return fingerprint(self.state(), step)
-
-    @torch.no_grad()
-    def _step(self, name: str, parameter: nn.Parameter, gradient: Tensor, learning_rate: float) -> None:
-        adamw(
-            [parameter],
-            [gradient],
-            [self._moments["exp_avg"][name]],
-            [self._moments["exp_avg_sq"][name]],
-            [],
-            # adamw counts the step up itself before using it
-            [torch.tensor(float(self._num_updates - 1))],
-            foreach=False,
-            amsgrad=False,
-            beta1=self._config.beta1,
-            beta2=self._config.beta2,
-            lr=learning_rate,
-            weight_decay=self._config.weight_decay,
-            eps=self._config.eps,
-            maximize=False,
-        )
 
     def _owners(self, num_micro_batches: int, group: Group, tag: Sequence[int]) -> list[int]:
         """For each index the lowest rank that holds it."""
@@ -179,7 +149,8 @@ def fingerprint(state: Mapping[str, Tensor], step: int) -> str:
     return digest.hexdigest()
 
 
-def _check_same_layout(expected: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
+def check_same_layout(expected: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
+    """Raise CheckpointError unless the state has the names, shapes and dtypes of the expected one."""
     missing, unexpected = sorted(expected.keys() - state.keys()), sorted(state.keys() - expected.keys())
     if missing or unexpected:
         raise CheckpointError(f"the state to load lacks {missing[:3]} and has unexpected {unexpected[:3]}")

@@ -14,6 +14,7 @@ from torch import Tensor
 from torso import faults
 from torso.errors import ServerError
 from torso.parallel.group import Group
+from torso.parallel.traffic import Traffic
 from torso.split.client.job import JobSpec
 from torso.split.client.router import Router
 from torso.split.client.servers import open_job
@@ -32,7 +33,6 @@ from torso.split.protocol.messages import (
     StateAnswer,
 )
 from torso.training.agreement import on_leader
-from torso.training.body import Traffic
 from torso.training.checkpoint import Checkpoint
 from torso.training.part import Norms, Update, fingerprint
 
