@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.optim.adamw import adamw
 
 from torso.adapters.inject import inject
 from torso.model.config import Cuts
@@ -20,9 +19,11 @@ from torso.model.loss import target_loss
 from torso.model.stages import Body
 from torso.parallel.arithmetic import DTYPES
 from torso.parallel.group import Group
+from torso.parallel.strategy import squared_norm
 from torso.planner.costs import Line
 from torso.planner.setting import Setting
 from torso.training.config import OptimizerConfig
+from torso.training.optimizer import AdamW
 from torso.training.part import TrainablePart, Update
 
 BLOCKS = 3
@@ -94,10 +95,12 @@ def _block_seconds(
     spent: list[float] = []
 
     def work() -> None:
+        x.grad = None
+        for parameter in parameters.values():  # each step makes its gradients anew
+            parameter.grad = None
         started = time.perf_counter()
         y: Tensor = body(x)
         spent.append(time.perf_counter() - started)
-        # gradients are added up, as a whole model's are
         torch.autograd.backward(y, gradient, inputs=[x, *parameters.values()])
 
     with torch.autocast("cpu", torch.bfloat16, enabled=setting.adapter is None and setting.dtype == "bf16"):
@@ -118,6 +121,7 @@ def _loss_seconds(setting: Setting, together: Callable[[], None]) -> float:
     mask[:, 1:] = flat.view(setting.micro_batch_size, -1)
 
     def work() -> None:
+        wte.grad = hidden.grad = None
         roots = [target_loss(hidden, wte, ids, mask)]
         if wte.requires_grad:  # the embeddings are the LM head's weights: their gradients meet
             roots.append(functional.embedding(ids, wte).sum())
@@ -157,19 +161,15 @@ def _combine_seconds(part: TrainablePart, gradients: list[Tensor], count: int, t
 
 
 def _adamw_seconds(parameters: dict[str, nn.Parameter], together: Callable[[], None]) -> float:
-    """Of all of these parameters: norms in float64, division and clipping, AdamW one tensor after the other."""
-    tensors = [parameter.detach() for parameter in parameters.values()]
-    gradients, means, squares = ([torch.zeros_like(t) for t in tensors] for _ in range(3))
-    steps = [torch.tensor(1.0) for _ in tensors]
+    """Of all of these parameters: norms in float64, and the update, as a whole model makes them."""
+    pieces = {name: parameter.detach() for name, parameter in parameters.items()}
+    gradients = {name: torch.zeros_like(piece) for name, piece in pieces.items()}
+    optimizer = AdamW(pieces, OptimizerConfig())
 
     def work() -> None:
-        for gradient in gradients:
-            gradient.double().square().sum()
-        scaled = [gradient / 1.0 * 1.0 for gradient in gradients]
-        adamw(
-            tensors, scaled, means, squares, [], steps, foreach=False, amsgrad=False, beta1=0.9, beta2=0.999,
-            lr=1e-9, weight_decay=0.0, eps=1e-8, maximize=False,
-        )  # fmt: skip
+        for gradient in gradients.values():
+            squared_norm(gradient)
+        optimizer.update(gradients, divisor=1.0, clip_factor=1.0, learning_rate=1e-9)
 
     return median_seconds(work, together)
 
