@@ -198,11 +198,12 @@ def test_a_wrong_request_ends_with_one_line_and_code_2(
 
 @pytest.mark.slow
 def test_a_calibration_of_two_processes_is_kept_and_used_again(
-    tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("torso.cli.probe.probe", lambda processes, full, imported: {"single": 1e6})
     words = ["--model", str(tiny_model), "--tokens", "16", "--devices", "2", "--calibration", str(tmp_path / "c.json")]
     first = plan(capsys, *words, "--calibrate", "--threads", "1")
-    second = plan(capsys, *words)
+    second = plan(capsys, *words, "--threads", "1")
     assert second["strategies"] == first["strategies"]
     assert first["strategies"]["ddp"]["seconds"]["communication"] > 0
     assert first["strategies"]["split"]["step_seconds"] > 0
