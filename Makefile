@@ -2,10 +2,12 @@
 # constraints.txt pins. Set-up is done again only when what it depends on changes.
 PYTHON ?= python3
 VENV := .venv
+# CI adds official-meteor (100 MB), which also needs Java.
+EXTRAS ?= dev,compare
 BIN := $(VENV)/bin
 # Content, not dates, and the place: a virtual environment cannot be moved.
 SETUP_FILES := pyproject.toml constraints.txt scripts/fetch_resources.py
-KEY := $(shell (cat $(SETUP_FILES); pwd) | cksum | cut -d' ' -f1)
+KEY := $(shell (cat $(SETUP_FILES); pwd; echo $(EXTRAS)) | cksum | cut -d' ' -f1)
 STAMP := $(VENV)/.set-up-$(KEY)
 
 .PHONY: help setup demo test quick-test lint format types imports resources clean
@@ -28,7 +30,7 @@ $(STAMP):
 	@rm -f $(VENV)/.set-up-*
 	@echo "setting up $(VENV) (a few minutes the first time)"
 	@$(PYTHON) -m venv $(VENV) || { echo 'Python cannot make virtual environments here; on Debian: apt-get install python3-venv' >&2; exit 1; }
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,compare]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
 	@$(BIN)/python scripts/fetch_resources.py || echo 'METEOR will not work; `make resources` tries again' >&2
 	@touch $@
 

@@ -76,7 +76,7 @@ def train_in(folder: Path, strategy: str, steps: int) -> RunDirectory:
         config = RunConfig(**SETTINGS, strategy=strategy, server=(url,), max_examples=16 * steps).checked()
         run = RunDirectory.create(folder / "run", config.to_toml(), 1)
         with run.lock():
-            train(run)
+            train(run, config, 1)
     return run
 
 

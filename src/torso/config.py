@@ -15,6 +15,7 @@ import tomli_w
 from torso.adapters.config import TARGETS, AdapterConfig
 from torso.errors import ConfigError
 from torso.model.config import Cuts
+from torso.parallel.strategy_config import DATA_PARALLEL, StrategyConfig, check_ranks
 from torso.split.client.config import SplitConfig
 from torso.training.config import OptimizerConfig, ScheduleConfig, TrainingConfig
 from torso.training.schedule import check_target
@@ -38,8 +39,19 @@ class RunConfig:
     """Train on this many examples only, the first ones."""
     max_tokens: int | None = None
     """Longest example; longer ones are left out and counted. Default: the model's positions."""
-    strategy: Literal["single", "split"] = "single"
-    """single: the whole model in this process. split: the body on a server."""
+    strategy: Literal["single", "ddp", "fsdp", "hsdp", "split"] = "single"
+    """single: the whole model in this process. ddp: on every rank. fsdp: in shares on all ranks. hsdp: several copies,
+    each in shares. split: the body on a server."""
+    nproc: int = 2
+    """Ranks of ddp, fsdp and hsdp on this machine; under torchrun, those that it started."""
+    shard_size: int | None = None
+    """Of hsdp: ranks that share one copy. Default: half of them, at least 2."""
+    deterministic: bool = False
+    """ddp, fsdp, hsdp: the bits of single, whatever the number of ranks; costs time and memory."""
+    activation_checkpointing: bool = False
+    """Keep only the inputs of blocks, and compute activations again in the backward pass; not with split."""
+    compile: bool = False
+    """Blocks run under torch.compile; not with split."""
 
     adapter: Literal["lora", "dora", "none"] = "lora"
     """Kind of adapter; none trains all weights."""
@@ -95,8 +107,9 @@ class RunConfig:
     weight_decay: float = 0.0
     """AdamW."""
 
-    dtype: Literal["auto", "fp32", "bf16"] = "fp32"
-    """What is computed in; auto takes what the device does natively. Adapters are always fp32."""
+    dtype: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
+    """What is computed in; auto takes fp32 or bf16, what the device does natively. What is trained is always fp32.
+    fp16 scales losses; not with split."""
     device: tuple[str, ...] = ("auto",)
     """Devices by client rank, used in turn: cpu, cuda:1, …; auto takes the GPUs in order, or the CPU."""
     threads: int | None = None
@@ -159,16 +172,46 @@ class RunConfig:
             raise ConfigError(f"dropout is {self.dropout}", "Give a number from 0 up to, not including, 1.")
         if self.strategy == "single" and self.clients != 1:
             raise ConfigError(
-                f"clients is {self.clients} with strategy single", "Several clients need --strategy split."
+                f"clients is {self.clients} with strategy single",
+                "Several clients need --strategy split; give --clients 1.",
             )
-        for name in ("max_examples", "max_tokens", "threads"):
+        if self.strategy in DATA_PARALLEL:
+            check_ranks(self.strategy, self.nproc, self.shard_size)
+        for name in ("max_examples", "max_tokens", "threads", "nproc"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name} is {value}", "Give 1 or more.")
-        if self.strategy == "split" and self.head_cut == 0:
+        if self.strategy == "split":
+            self._check_split()
+
+    def _check_split(self) -> None:
+        for name in ("activation_checkpointing", "compile"):
+            if getattr(self, name):
+                raise ConfigError(f"{name} is given with strategy split", "It is for the other strategies.")
+        if self.dtype == "fp16":
+            raise ConfigError("dtype is fp16 with strategy split", "Losses are not scaled across parties; give bf16.")
+        if self.head_cut == 0:
             raise ConfigError(
                 "head_cut is 0 with strategy split", "Plain embeddings would cross the wire; give 1 or more."
             )
+
+    @property
+    def num_ranks(self) -> int:
+        """Ranks that train."""
+        if self.strategy == "split":
+            return self.clients
+        return self.nproc if self.strategy in DATA_PARALLEL else 1
+
+    @property
+    def strategy_config(self) -> StrategyConfig:
+        """Of a whole model."""
+        return StrategyConfig(
+            name=self.strategy,  # type: ignore[arg-type]
+            deterministic=self.deterministic,
+            shard_size=self.shard_size,
+            recompute=self.activation_checkpointing,
+            compile=self.compile,
+        )
 
     @property
     def adapter_config(self) -> AdapterConfig:
@@ -237,6 +280,13 @@ MAY_CHANGE = frozenset(
         "read_timeout_s",
         "patience_s",
         "device",
+        "strategy",
+        "nproc",
+        "shard_size",
+        "deterministic",
+        "activation_checkpointing",
+        "compile",
+        "threads",
         "checkpoint_every_steps",
         "checkpoint_every_minutes",
         "keep_checkpoints",
@@ -246,7 +296,7 @@ MAY_CHANGE = frozenset(
         "allow_inexact",
     }
 )
-"""What may change on resume; everything else decides the bits."""
+"""What may change on resume; everything else decides the bits. Where one of these does, the arithmetic has it."""
 
 
 def check_resume(old: RunConfig, new: RunConfig) -> None:

@@ -32,6 +32,7 @@ POINTS = {
     "client": (
         *(phase + moment for phase in CLIENT for moment in AROUND),
         *(f"checkpoint.{moment}" for moment in CHECKPOINT),
+        *(f"wave{moment}" for moment in AROUND),
         "update.after",
     ),
     "worker": tuple(phase + moment for phase in WORKER for moment in AROUND),

@@ -89,6 +89,11 @@ def dropout_active() -> bool:
     return _scope.get() is not None
 
 
+def dropout_key() -> DropoutKey | None:
+    """The key of the scope around the caller."""
+    return _scope.get()
+
+
 def dropout(x: Tensor, p: float, site: str) -> Tensor:
     """`x` with a share `p` of its elements zeroed and the rest scaled by 1 / (1 - p); `x` itself when inactive."""
     mask = dropout_mask(x, p, site)

@@ -39,12 +39,17 @@ class StepRecord:
     """Whether the update was left out because a gradient was not finite."""
     seconds: float
     memory_bytes: int
-    """Largest resident (CPU) or device memory of a client rank so far."""
+    """Largest resident (CPU) or device memory that a rank had within the step; of all so far in older logs."""
     server_memory_bytes: int
-    """The same of a body worker, 0 where there is none."""
+    """The largest of a body worker so far, 0 where there is none."""
     bytes_sent: int
-    """By all client ranks to the body server in this step."""
+    """By all ranks in this step: to a body server, or to each other under a data-parallel strategy."""
     bytes_received: int
+    memory_sum_bytes: int = 0
+    """Of all ranks together; 0 in older logs."""
+    bytes_sent_max: int = 0
+    """By the rank that sent the most."""
+    bytes_received_max: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +74,7 @@ class EpochRecord:
     server_memory_bytes: int
     bytes_sent: int
     bytes_received: int
+    memory_sum_bytes: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,12 +89,17 @@ class EvaluationRecord:
     """False: the base model without its adapter."""
     perplexity: float
     scores: dict[str, float]
-    """By name of the definition, e.g. `hf_bleu`, `official_bleu`, `hf_meteor`."""
+    """By name of the definition, e.g. `hf_bleu`, `official_bleu`, `hf_meteor`; see docs/metrics.md."""
     partial: bool = False
     """Whether only the first inputs were evaluated."""
     decoding: str = ""
     """How outputs were decoded, e.g. `beam10-lp0.9-ng4`; empty for greedily."""
     seconds: float = 0.0
+
+    @property
+    def can_choose(self) -> bool:
+        """Whether it says how good a checkpoint is: of the adapted model, on the whole of dev."""
+        return self.subset == "dev" and self.adapted and not self.partial
 
 
 @dataclass(frozen=True, kw_only=True)

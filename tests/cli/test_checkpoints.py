@@ -19,10 +19,10 @@ from safetensors.torch import load_file, save_file
 from tests.cli.conftest import SHAPE, make_model
 from tests.split.harness import Servers, serving
 
+from torso import files
 from torso.cli.main import main
 from torso.records import EvaluationRecord
 from torso.training import checkpoint as checkpoints
-from torso.training import files
 from torso.training.run_directory import MetricsLog, RunDirectory
 
 SETTINGS = ("--lora-rank", "2", "--global-batch-size", "8", "--micro-batch-size", "4", "--threads", "1")

@@ -138,11 +138,11 @@ def test_without_wordnet_meteor_is_left_out_with_a_word(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def missing(*args: object) -> float:
-        raise MissingResourceError("METEOR needs WordNet 3.0", "Run `make resources`.")
+        raise MissingResourceError("WordNet 3.0 is needed", "Run `make resources`.")
 
     monkeypatch.setattr(metrics, "hf_meteor_segments", missing)
     assert set(score(perfect())) - {"official_meteor"} == ALWAYS
-    assert capsys.readouterr().err == "torso: warning: METEOR needs WordNet 3.0. Run `make resources`.\n"
+    assert capsys.readouterr().err == "torso: warning: WordNet 3.0 is needed. Run `make resources`.\n"
 
 
 def test_names_count_as_copied_letter_by_letter_among_inputs_that_give_one() -> None:
@@ -158,8 +158,11 @@ def test_outputs_predictions_and_scores_lie_side_by_side(tmp_path: Path) -> None
     folder = tmp_path / "evaluation" / "dev"
     save(folder, RECORD, decoded)
     lines = (folder / "outputs.jsonl").read_text(encoding="utf-8").splitlines()
+    none: dict[str, list[str]] = {"missing": [], "added": [], "wrong": []}
+    found = [none] * len(perfect()) + [none | {"missing": ["name"]}]
     assert [json.loads(line) for line in lines] == [
-        {"mr": d.mr, "output": d.output, "references": list(d.references)} for d in decoded
+        {"mr": d.mr, "output": d.output, "references": list(d.references), "slot_errors": errors}
+        for d, errors in zip(decoded, found, strict=True)
     ]
     assert "Zoë costs £20." in lines[-1]
     assert (folder / "predictions.txt").read_text().split("\n") == [d.output for d in decoded] + [""]

@@ -10,7 +10,7 @@ import pytest
 from torso.errors import StorageError
 from torso.report.log import DecodedExample, read_run
 from torso.report.page import describe, page, spread, write_page
-from torso.report.tables import exponential
+from torso.report.tables import example, exponential
 
 
 def test_the_page_stands_alone(tmp_path: Path, make_run: Callable[..., Path]) -> None:
@@ -54,6 +54,32 @@ def test_whatever_comes_from_the_run_is_escaped(
     assert "<i>" not in text
     assert "<b>" not in text
     assert "&lt;script&gt;" in text
+
+
+def test_slot_errors_are_marked_in_the_input_and_named() -> None:
+    mr, references = "name[A & B], food[Thai], area[riverside]", ("A & B serves Thai food.",)
+    faults = {"missing": ("area",), "added": ("near",), "wrong": ("food",)}
+    text = example(DecodedExample(mr=mr, output="A & B", references=references, slot_errors=faults), None)
+    assert (
+        'name[A &amp; B], <mark title="wrong">food[Thai]</mark>, <mark title="missing">area[riverside]</mark>' in text
+    )
+    assert "missing: area; added: near; wrong: food" in text
+    none = example(DecodedExample(mr=mr, output="A & B", references=references), None)
+    assert "<mark" not in none
+    assert "slot errors" not in none
+    assert "<mark" not in example(DecodedExample(mr="<i>", output="", references=(), slot_errors=faults), None)
+
+
+def test_slot_errors_come_with_the_outputs(tmp_path: Path, make_run: Callable[..., Path]) -> None:
+    path = make_run(tmp_path / "a", num_steps=2)
+    outputs = path / "evaluation" / "test" / "outputs.jsonl"
+    lines = [json.loads(line) for line in outputs.read_text().splitlines()]
+    for line in lines:
+        line["slot_errors"] = {"missing": ["area"]}
+    outputs.write_text("".join(json.dumps(line) + "\n" for line in [*lines, {**lines[0], "slot_errors": 3}]))
+    run = read_run(path)
+    assert run.after is not None
+    assert [e.slot_errors for e in run.after.examples] == [{"missing": ("area",)}] * len(lines)
 
 
 def test_a_run_without_server_or_evaluation_has_a_page(tmp_path: Path, make_run: Callable[..., Path]) -> None:

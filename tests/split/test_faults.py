@@ -44,8 +44,8 @@ def line(action: str, party: str, point: str) -> str:
 
 
 def client_faults() -> list[str]:
-    """Every point of every client rank."""
-    points = [(rank, point) for point in faults.POINTS["client"] for rank in (0, 1)]
+    """Every point of every client rank that a split comes to."""
+    points = [(rank, point) for point in faults.POINTS["client"] if "wave" not in point for rank in (0, 1)]
     return [line("kill", f"client-{rank}", point) for rank, point in points if not (rank and "checkpoint" in point)]
 
 

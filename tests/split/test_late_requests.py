@@ -16,7 +16,6 @@ from torso.parallel.group import Group
 from torso.split.client.remote_body import RemoteBody
 from torso.split.client.transport import Transport
 from torso.split.protocol.problems import Problem
-from torso.training.body import Middle
 from torso.training.run_directory import RunDirectory
 
 # connections of killed parties are left unclosed, as they should be
@@ -64,7 +63,7 @@ class EchoRecipe(MortalRecipe):
 
     echo: Echo = field(default_factory=Echo)
 
-    def middle(self, run: RunDirectory, group: Group) -> Middle:
+    def _remote(self, run: RunDirectory, group: Group) -> RemoteBody:
         return RemoteBody(
             job=run.state.job,
             spec=self.spec(),

@@ -14,10 +14,10 @@ import pytest
 import torch
 from tests.split.harness import CONFIG, TRAINING, Quiet, Recipe
 
+from torso import files, loop
 from torso.errors import CheckpointError, ConfigError, StorageError
 from torso.records import EvaluationRecord
 from torso.training import checkpoint as checkpoints
-from torso.training import files, loop
 from torso.training.config import TrainingConfig
 from torso.training.run_directory import MetricsLog
 

@@ -57,6 +57,10 @@ class AdaptedLinear(nn.Module):
             self._cached = (versions, self._norm_squared().sqrt())
         return self._cached[1]
 
+    def forget_row_norm(self) -> None:
+        """After A or B changed where it cannot be seen: under FSDP gathered parameters keep their version."""
+        self._cached = None
+
     def _norm_squared(self) -> Tensor:
         """‖W‖² + 2s rowsum((W Aᵀ) ⊙ B) + s² rowsum((B (A Aᵀ)) ⊙ B), without ever building W + s B A."""
         a, b, weight = self.lora_A.float(), self.lora_B.float(), self.weight.float()
@@ -83,3 +87,10 @@ class AdaptedLinear(nn.Module):
         self._base = self._cached = None
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         return self
+
+
+def forget_row_norms(module: nn.Module) -> None:
+    """Of all adapted layers within."""
+    for child in module.modules():
+        if isinstance(child, AdaptedLinear):
+            child.forget_row_norm()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,23 @@ def read_adapter(folder: Path, config: RunConfig) -> tuple[PeftAdapter, RunConfi
     return adapter, dataclasses.replace(config, **settings)
 
 
-def check_agrees(given: RunConfig, brought: RunConfig) -> None:
+def with_adapter(
+    config: RunConfig, parse_again: Callable[[RunConfig], RunConfig]
+) -> tuple[PeftAdapter | None, RunConfig]:
+    """The adapter to start from, where one is asked for, and the settings with what it brings.
+
+    `parse_again` reads the request anew with other defaults: on top of what the adapter brings, a flag that was given
+    shows, even one that equals the usual default. Raises as `read_adapter`, and ConfigError where a flag disagrees.
+    """
+    if config.init_adapter is None:
+        return None, config
+    adapter, brought = read_adapter(Path(config.init_adapter), config)
+    config = parse_again(brought)
+    _check_agrees(config, brought)
+    return adapter, config
+
+
+def _check_agrees(given: RunConfig, brought: RunConfig) -> None:
     """Raise ConfigError naming a setting that was given and that is another in the adapter to start from."""
     for name in _SETTINGS:
         ours, theirs = getattr(given, name), getattr(brought, name)
@@ -60,12 +77,6 @@ def start_from(adapter: PeftAdapter) -> Checkpoint:
     for moment in MOMENTS:
         state |= {f"{moment}:{name}": torch.zeros_like(tensor) for name, tensor in adapter.tensors.items()}
     return Checkpoint(0, state | {"optimizer_step": torch.tensor([0])}, {})
-
-
-def without_run(folder: Path, **settings: Any) -> tuple[RunConfig, Checkpoint]:
-    """A peft adapter in place of a run: settings to evaluate it in this process, and its state."""
-    adapter, config = read_adapter(folder, RunConfig(strategy="single", **settings).checked())
-    return config, start_from(adapter)
 
 
 def base_of(source: WeightSource) -> dict[str, str]:

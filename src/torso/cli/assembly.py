@@ -13,22 +13,23 @@ import torch
 from torch import Tensor
 
 from torso.adapters.inject import inject
+from torso.adapters.linear import forget_row_norms
 from torso.config import RunConfig
 from torso.data.corpus import Corpus
 from torso.data.encoding import Encoded, encode_split
 from torso.data.micro_batches import BatchPlan
 from torso.data.sources import load
 from torso.data.tokenizer import Tokenizer
-from torso.errors import ConfigError
-from torso.model.blocks import ATTENTION
+from torso.errors import ConfigError, DataError
+from torso.model.blocks import ATTENTION, Block
 from torso.model.config import Cuts, GPT2Config
 from torso.model.hub import open_source, tokenizer_folder
 from torso.model.names import expected_shapes, layer_of
 from torso.model.stages import GPT2WithLoss, Head, Tail
 from torso.model.weights import FolderWeights, RandomWeights, Stage, StateWeights, Tensors, build
+from torso.parallel.apply import apply
 from torso.parallel.arithmetic import DTYPES, Dtype, describe, native_dtype, set_threads
 from torso.parallel.group import Group
-from torso.parallel.strategy import Single
 from torso.split.client.job import JobSpec
 from torso.split.client.remote_body import RemoteBody
 from torso.split.client.transport import Transport, connect
@@ -83,8 +84,14 @@ class Assembly:
 
     @cached_property
     def corpus(self) -> Corpus:
-        """The data set."""
-        return load(self.config.data)
+        """The data set; raises DataError when it was prepared with another tokenizer."""
+        corpus = load(self.config.data)
+        if corpus.tokenizer and corpus.tokenizer != self.tokenizer.fingerprint:
+            raise DataError(
+                f"{corpus.name} was prepared with another tokenizer than that of {self.config.model}",
+                "Prepare it with the same --model or --tokenizer, or train with --tokenizer DIR/tokenizer.",
+            )
+        return corpus
 
     @cached_property
     def max_tokens(self) -> int:
@@ -124,7 +131,7 @@ class Assembly:
     def devices(self) -> list[torch.device]:
         """Where the ranks compute, by local rank; raises ConfigError."""
         names = self.config.device
-        ranks = range(max(self.config.clients, self.local_rank + 1))
+        ranks = range(max(self.config.num_ranks, self.local_rank + 1))
         return [choose_device(names[rank % len(names)], rank) for rank in ranks]
 
     @cached_property
@@ -135,7 +142,12 @@ class Assembly:
     @property
     def arithmetic(self) -> dict[str, str]:
         """Call `use_threads` first."""
-        return describe(self.device, self.dtype, ATTENTION)
+        if self.config.strategy == "split":
+            return describe(self.device, self.dtype, ATTENTION)
+        strategy = self.config.strategy_config
+        order = strategy.describe(self.config.num_ranks)
+        extra = ({"addition": order} if order else {}) | ({"compiled": "blocks"} if strategy.compile else {})
+        return describe(self.device, self.dtype, ATTENTION) | extra
 
     def use_threads(self) -> None:
         """Set the number of intra-op threads that this run computes with."""
@@ -179,15 +191,19 @@ class Assembly:
             parameters = inject(module, self.config.adapter_config, self.config.seed)
             copies = {name: p.detach().clone() for name, p in parameters.items()}
             initial = copies.__getitem__
-        trainable = {name: p for name, p in module.named_parameters() if p.requires_grad}
         recipe = Recipe(
             initial=initial,
-            shapes={name: tuple(p.shape) for name, p in trainable.items()},
+            shapes={name: tuple(p.shape) for name, p in module.named_parameters() if p.requires_grad},
             optimizer=self.config.optimizer,
             seed=self.config.seed,
             device=self.device,
+            scaled=self.dtype == "fp16",
+            after_update=lambda: forget_row_norms(module),
         )
-        return WholeModel(Single(module), group, recipe)
+        blocks = [unit for unit in module.modules() if isinstance(unit, Block)]
+        cast = None if dtype == DTYPES[self.dtype] else DTYPES[self.dtype]
+        strategy = apply(self.config.strategy_config, module, blocks, group, self.device, cast)
+        return WholeModel(strategy, group, recipe)
 
     def stage(self, make: Callable[[GPT2Config, Cuts], Stage], checkpoint: Checkpoint | None) -> Stage:
         """A stage of the model at a checkpoint (None: as it was before training), for inference."""
@@ -250,7 +266,7 @@ def num_threads(config: RunConfig) -> int:
     """All cores for a single process, 1 where several share a machine, or what was asked for."""
     if config.threads is not None:
         return config.threads
-    return 1 if config.strategy == "split" else (os.cpu_count() or 1)
+    return 1 if config.strategy == "split" or config.num_ranks > 1 else (os.cpu_count() or 1)
 
 
 def choose_device(name: str, local_rank: int) -> torch.device:
@@ -271,3 +287,8 @@ def choose_device(name: str, local_rank: int) -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= count:
         raise ConfigError(f"device is {name!r}, but this machine has {count} GPUs", "They are counted from cuda:0.")
     return device
+
+
+def on_gpus(config: RunConfig) -> bool:
+    """Whether ranks compute on GPUs."""
+    return choose_device(config.device[0], 0).type == "cuda"

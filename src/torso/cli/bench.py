@@ -25,12 +25,12 @@ from torso.cli.assembly import Assembly
 from torso.cli.training_run import check
 from torso.config import RunConfig
 from torso.errors import ConfigError, RequestError, RunDirectoryError, TorsoError
+from torso.files import make_directory, replace_atomically
 from torso.model.names import expected_shapes
 from torso.report.comparison.read import REQUEST, TRIALS, read_request, read_result
 from torso.report.comparison.trials import DONE, FAILED, NOT_APPLICABLE, Trial, trials
 from torso.report.log import flatten
 from torso.report.units import duration, size
-from torso.training.files import make_directory, replace_atomically
 
 POLL_S, SAY_EVERY_S = 0.2, 15.0
 BY_TRIAL = ("model", "strategy", "nproc", "clients", "server")
@@ -56,7 +56,7 @@ class Bench:
     @property
     def threads(self) -> int:
         """One number for every process, so that all compute alike: the cores, shared by the most processes."""
-        return self.config.threads or max(1, num_cores() // max(trial.num_processes for trial in self.trials))
+        return self.config.threads or max(1, processes.num_cores() // max(trial.num_processes for trial in self.trials))
 
     def parties(self, trial: Trial) -> tuple[int, int]:
         """Ranks that train, and body workers of a split: together the number asked for."""
@@ -227,7 +227,7 @@ def machine(devices: list[torch.device], threads: int) -> dict[str, str]:
     names = [torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu" for device in devices]
     return {
         "CPU": cpu_name(),
-        "cores": str(num_cores()),
+        "cores": str(processes.num_cores()),
         "RAM": size(psutil.virtual_memory().total),
         "devices": ", ".join(dict.fromkeys(names)),
         "torch": torch.__version__,
@@ -244,11 +244,6 @@ def cpu_name() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
-
-
-def num_cores() -> int:
-    """That this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:

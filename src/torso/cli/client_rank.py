@@ -13,6 +13,7 @@ from torso.parallel.rank import StopRequest, end_rank
 
 if TYPE_CHECKING:
     from torso.cli.assembly import Assembly
+    from torso.config import RunConfig
     from torso.parallel.group import Group
     from torso.training.learner import Learner
     from torso.training.loop import Listener, Outcome, Trainer
@@ -22,21 +23,30 @@ LONGEST_WAIT_S = 600.0
 """A rank is waited for so much longer than a lost server, then it is frozen; one that died is noticed at once."""
 
 
-def train(run: RunDirectory, group: Group | None = None, stop: StopRequest | None = None) -> Outcome:
-    """Train the run to its recorded target; raises Interrupted when a signal asked to stop."""
+def train(
+    run: RunDirectory,
+    config: RunConfig,
+    epochs: int,
+    group: Group | None = None,
+    stop: StopRequest | None = None,
+) -> Outcome:
+    """Train the run to so many epochs; raises Interrupted when a signal asked to stop.
+
+    Only rank 0 reads and writes `run`; in a split all ranks read it.
+    """
     # what is heavy is imported here, so that a signal that comes meanwhile is noticed
     from rich.console import Console
 
     from torso.cli.assembly import Assembly
-    from torso.config import RunConfig
     from torso.parallel.group import Group
     from torso.report.progress import ProgressLine
 
     stop, group = stop or StopRequest(), group or Group.solo()
-    _check_started(run)
-    assembly = Assembly(RunConfig.from_toml(run.path / "config.toml"), int(os.environ.get("LOCAL_RANK", "0")))
+    if group.rank == 0:
+        _check_started(run, config)
+    assembly = Assembly(config, int(os.environ.get("LOCAL_RANK", "0")))
     assembly.use_threads()
-    last_step = run.state.epochs * assembly.plan.steps_per_epoch
+    last_step = epochs * assembly.plan.steps_per_epoch
     with (
         ProgressLine(Console(stderr=True, quiet=group.rank != 0)) as listener,
         contextlib.closing(assembly.learner(run, group, listener.on_message)) as learner,
@@ -48,13 +58,11 @@ def train(run: RunDirectory, group: Group | None = None, stop: StopRequest | Non
     return outcome
 
 
-def _check_started(run: RunDirectory) -> None:
+def _check_started(run: RunDirectory, config: RunConfig) -> None:
     """Raise RunDirectoryError when the adapter to start from was never saved: a fresh one would take its place."""
-    from torso.config import RunConfig
     from torso.errors import RunDirectoryError
     from torso.training import checkpoint as checkpoints
 
-    config = RunConfig.from_toml(run.path / "config.toml")
     if config.init_adapter is not None and not checkpoints.steps(run.checkpoints):
         raise RunDirectoryError(
             f"{run.path} ended before the adapter of {config.init_adapter} was saved in it", "Train it anew."
@@ -81,15 +89,17 @@ def _trainer(
 
 def main(path: str, stop: StopRequest) -> None:
     """A rank under the agent; raises GroupError where the group should be restarted."""
+    from torso.cli.assembly import on_gpus
     from torso.config import RunConfig
     from torso.parallel.group import Group
     from torso.training.run_directory import RunDirectory
 
     run = RunDirectory(Path(path))
     # The others wait in a collective while one waits for a lost server, or for a worker that computes.
-    timeout_s = RunConfig.from_toml(run.path / "config.toml").patience_s + LONGEST_WAIT_S
-    group = Group.from_environment(timeout_s)
-    train(run, group, stop)
+    config = RunConfig.from_toml(run.path / "config.toml")
+    cuda = config.strategy != "split" and on_gpus(config)
+    group = Group.from_environment(config.patience_s + LONGEST_WAIT_S, cuda)
+    train(run, config, run.state.epochs, group, stop)
     group.close()
 
 

@@ -72,15 +72,13 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parse(arguments: Sequence[str]) -> tuple[CompareArguments, RunConfig]:
     """With what an adapter to start from brings, as `torso train` has it."""
-    options, config = parse_both(CompareArguments, RunConfig(evaluate="none"), "compare", arguments)
-    if config.init_adapter is None:
-        return options, config
-    from torso.cli.adapters import check_agrees, read_adapter
+    from torso.cli.adapters import with_adapter
 
-    _, brought = read_adapter(Path(config.init_adapter), config)
-    _, config = parse_both(CompareArguments, brought, "compare", arguments)
-    check_agrees(config, brought)
-    return options, config
+    def parsed(default: RunConfig) -> tuple[CompareArguments, RunConfig]:
+        return parse_both(CompareArguments, default, "compare", arguments)
+
+    options, config = parsed(RunConfig(evaluate="none"))
+    return options, with_adapter(config, lambda brought: parsed(brought)[1])[1]
 
 
 def _show(comparison: Comparison, as_json: bool) -> None:

@@ -20,16 +20,17 @@ from torso.cli.adapters import base_of, read_adapter
 from torso.cli.assembly import Assembly
 from torso.cli.card import hub_name, model_card, tokenizer_settings
 from torso.cli.chosen import check_base, chosen
+from torso.cli.model_arguments import check_one
 from torso.cli.parsing import parse, refuse_idle
 from torso.config import RunConfig
 from torso.errors import ConfigError
+from torso.files import new_directory
 from torso.model.config import Cuts
 from torso.model.hub import TOKENIZER_FILES, tokenizer_folder
 from torso.model.stages import GPT2
 from torso.model.weights import build, save_folder
 from torso.records import EvaluationRecord
 from torso.training.checkpoint import Checkpoint
-from torso.training.files import new_directory
 from torso.training.run_directory import MetricsLog, RunDirectory
 
 Format = Literal["peft", "merged", "hf"]
@@ -68,8 +69,7 @@ class Exported:
 def main(arguments: Sequence[str]) -> int:
     """Check, write, say where."""
     options = parse(ExportArguments, "export", arguments)
-    if (options.run_dir is None) == (options.adapter is None):
-        raise ConfigError("neither or both of a run and --adapter are given", "Give one of them.")
+    check_one(options.run_dir, options.adapter)
     if options.out is None:
         raise ConfigError("no --out is given", "Name a new folder.")
     if options.run_dir is None:

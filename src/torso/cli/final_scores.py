@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 
+from torso.cli.assembly import Assembly
 from torso.cli.chosen import best_saved, chosen
 from torso.cli.evaluate import evaluate_run
 from torso.config import RunConfig
+from torso.errors import CheckpointError
 from torso.records import EpochRecord, EvaluationRecord
 from torso.training import checkpoint as checkpoints
 from torso.training.best import PERPLEXITY
+from torso.training.checkpoint import Checkpoint
 from torso.training.run_directory import MetricsLog, RunDirectory
 
 
@@ -18,34 +23,31 @@ def score_run(run: RunDirectory, config: RunConfig, subset: str) -> None:
 
     An epoch that the log has measured already is not measured again.
     """
-    last = chosen(run)
-    evaluate_run(run, config, subset, last)
+    assembly, last = Assembly(config), chosen(run)
+    evaluate_run(run, assembly, subset, last)
     if subset != "dev":
         return
     decode = config.best_by != PERPLEXITY
-    for step in _unmeasured(run):
-        evaluate_run(run, config, subset, checkpoints.load(run.checkpoints, step), decode=decode)
+    for checkpoint in _unmeasured(run):
+        evaluate_run(run, assembly, subset, checkpoint, decode=decode)
     best = best_saved(run)
     if best is None:
         return
-    if best != last.step and best not in _decoded(run):
-        evaluate_run(run, config, subset, checkpoints.load(run.checkpoints, best))
+    if best != last.step and not any(record.scores for record in _on_dev(run) if record.step == best):
+        evaluate_run(run, assembly, subset, checkpoints.load(run.checkpoints, best))
     print(f"best by {config.best_by} on dev: step {best}; last: step {last.step}", file=sys.stderr)
 
 
-def _unmeasured(run: RunDirectory) -> list[int]:
+def _unmeasured(run: RunDirectory) -> Iterator[Checkpoint]:
     """Ends of epochs whose checkpoints are kept and whole."""
-    log = MetricsLog(run.path)
-    ends = {record.step for record in log.read(EpochRecord)}
-    measured = {record.step for record in _on_dev(log)}
-    saved = checkpoints.steps(run.checkpoints)
-    return [s for s in saved if s in ends and s not in measured and checkpoints.is_whole(run.checkpoints, s)]
+    ends = {record.step for record in MetricsLog(run.path).read(EpochRecord)}
+    measured = {record.step for record in _on_dev(run)}
+    for step in checkpoints.steps(run.checkpoints):
+        if step in ends and step not in measured:
+            with contextlib.suppress(CheckpointError):
+                yield checkpoints.load(run.checkpoints, step)
 
 
-def _decoded(run: RunDirectory) -> set[int]:
-    return {record.step for record in _on_dev(MetricsLog(run.path)) if record.scores}
-
-
-def _on_dev(log: MetricsLog) -> list[EvaluationRecord]:
-    records = [r for r in log.read(EvaluationRecord) if isinstance(r, EvaluationRecord)]
-    return [r for r in records if r.subset == "dev" and r.adapted and not r.partial]
+def _on_dev(run: RunDirectory) -> list[EvaluationRecord]:
+    records = MetricsLog(run.path).read(EvaluationRecord)
+    return [r for r in records if isinstance(r, EvaluationRecord) and r.can_choose]

@@ -6,13 +6,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-import tyro
 
 from torso.cli.assembly import Assembly
 from torso.cli.chosen import chosen
-from torso.cli.parsing import parse, refuse_idle
+from torso.cli.model_arguments import ModelArguments
+from torso.cli.parsing import parse
 from torso.config import RunConfig
 from torso.errors import ConfigError
 from torso.evaluation.decoding import DecodingConfig
@@ -21,35 +19,13 @@ from torso.training.run_directory import RunDirectory
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenerateArguments(DecodingConfig):
-    """Decode one input."""
+class GenerateArguments(ModelArguments):
+    """Decode one input with a run's model, or with a peft adapter."""
 
-    run_dir: Annotated[Path | None, tyro.conf.Positional] = None
-    """The run."""
-    adapter: Path | None = None
-    """A peft adapter's folder in place of a run; --model, --tokenizer and --threads belong to it."""
-    model: str = "mini"
-    """The adapter's model."""
-    tokenizer: str | None = None
-    """Folder of another tokenizer than the model's."""
-    threads: int | None = None
-    """Intra-op threads on a CPU. Default: all cores."""
     mr: str | None = None
     """A meaning representation, e.g. "name[Blue Spice], eatType[pub]"."""
     prompt: str | None = None
     """A prompt as it stands."""
-    checkpoint: str = "last"
-    """last, best, or a step."""
-    server: tuple[str, ...] = ()
-    """Other body servers than the run's."""
-    whole: bool = False
-    """The whole model in this process, though the run is split."""
-    device: tuple[str, ...] = ()
-    """Another device than the run's."""
-    allow_inexact: bool = False
-    """Go on where the server's arithmetic is another."""
-    json: bool = False
-    """Print one JSON document."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -62,10 +38,9 @@ def main(arguments: Sequence[str]) -> int:
     options = parse(GenerateArguments, "generate", arguments)
     if (options.mr is None) == (options.prompt is None):
         raise ConfigError("neither or both of --mr and --prompt are given", "Give one of them.")
-    if (options.run_dir is None) == (options.adapter is None):
-        raise ConfigError("neither or both of a run and --adapter are given", "Give one of them.")
+    options.check_model()
     decoding = DecodingConfig.of(options)
-    config, checkpoint = _of_adapter(options) if options.run_dir is None else _of_run(options, options.run_dir)
+    config, checkpoint = options.of_adapter() if options.run_dir is None else _of_run(options, options.run_dir)
     assembly = Assembly(config)
     assembly.use_threads()
     prompt = prompt_of(options.mr) if options.mr is not None else options.prompt or ""
@@ -77,17 +52,5 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _of_run(options: GenerateArguments, path: Path) -> tuple[RunConfig, Checkpoint]:
-    from torso.cli.evaluate import here
-
-    refuse_idle(options, "a run", ["model", "tokenizer", "threads"])
     run = RunDirectory(path)
-    config = here(run, options.server, options.device, options.allow_inexact, options.whole)
-    return config, chosen(run, options.checkpoint)
-
-
-def _of_adapter(options: GenerateArguments) -> tuple[RunConfig, Checkpoint]:
-    from torso.cli.adapters import without_run
-
-    refuse_idle(options, "--adapter", ["checkpoint", "server", "whole", "allow_inexact"])
-    settings = {name: getattr(options, name) for name in ("model", "tokenizer", "threads")}
-    return without_run(options.adapter or Path(), device=options.device or ("auto",), **settings)
+    return options.of_run(run), chosen(run, options.checkpoint)

@@ -16,16 +16,24 @@ Arguments = TypeVar("Arguments")
 Rest = TypeVar("Rest")
 
 
-def parse(cls: type[Arguments], command: str, arguments: Sequence[str], default: Arguments | None = None) -> Arguments:
-    """Flags into `cls`; a file named by --config comes first, flags override it. Exits with 2 on unknown flags."""
+def parse(
+    cls: type[Arguments],
+    command: str,
+    arguments: Sequence[str],
+    default: Arguments | None = None,
+    positional: bool = True,
+) -> Arguments:
+    """Flags into `cls`; a file named by --config comes first, flags override it. Exits with 2 on unknown flags.
+
+    `positional`: whether required settings are given by position.
+    """
     words = list(arguments)
     path = take_option(words, "--config")
     if path is not None:
         settings = read_settings(Path(path), cls)
         default = _build(cls, settings) if default is None else _replace(default, settings)
     extra: dict[str, Any] = {} if default is None else {"default": default}
-    # required arguments are positional
-    markers = (tyro.conf.PositionalRequiredArgs,)
+    markers = (tyro.conf.PositionalRequiredArgs,) if positional else ()
     result: Arguments = tyro.cli(cls, prog=f"torso {command}", args=words, config=markers, **extra)
     return result
 

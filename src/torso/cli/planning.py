@@ -17,6 +17,7 @@ import torch
 
 from torso.config import RunConfig
 from torso.errors import ConfigError
+from torso.files import replace_atomically
 from torso.model.config import Cuts
 from torso.model.hub import config_of
 from torso.parallel.launch import launch
@@ -24,7 +25,6 @@ from torso.planner.calibration import Calibration, Entry, costs_of, read_calibra
 from torso.planner.hardware import LINKS, Device, Link
 from torso.planner.predict import Prediction, predict
 from torso.planner.setting import STRATEGIES, Setting, Strategy
-from torso.training.files import replace_atomically
 
 LOOPBACK = LINKS["loopback"]
 

@@ -32,6 +32,8 @@ class Row:
     promise: str
     compared: str
     equal: bool
+    holds: bool
+    """Equal bits, or where a tolerance is stated, within it."""
     outcome: str
     seconds: float
     details: dict[str, float] = field(default_factory=dict)
@@ -53,6 +55,8 @@ class Bench:
     """Of survive: how many times something is killed."""
     seed: int
     """Of survive: which processes, and when."""
+    largest: int = 4
+    """Of strategies: up to this many ranks."""
 
     @property
     def steps_per_epoch(self) -> int:
@@ -63,7 +67,8 @@ class Bench:
         """Dropout everywhere, one thread, and micro-batches small enough that a step has several."""
         model = ["--model", self.model, "--init", self.init, "--data", self.data]
         model += ["--tokenizer", self.tokenizer] if self.tokenizer else []
-        adapter = ["--adapter", kind, "--lora-rank", "4", "--adapter-dropout", "0.1", "--dropout", "0.1"]
+        adapter = ["--adapter", kind, "--dropout", "0.1"]
+        adapter += ["--lora-rank", "4", "--adapter-dropout", "0.1"] if kind != "none" else []
         batches = ["--max-examples", str(self.max_examples), "--global-batch-size", str(GLOBAL_BATCH_SIZE)]
         batches += ["--micro-batch-size", "2", "--learning-rate", "5e-3"]
         return [*model, *adapter, *batches, "--threads", "1", "--evaluate", "none"]
@@ -100,7 +105,7 @@ def split(bench: Bench) -> Iterator[Row]:
 
 def _split_row(bench: Bench, kind: str, clients: int, workers: int, url: str) -> Row:
     started = time.monotonic()
-    run = bench.train(f"split-{kind}-{clients}-{workers}", kind, 1, *_remote(url, clients))
+    run = bench.train(f"split-{kind}-{clients}-{workers}", kind, 1, *remote(url, clients))
     what = f"{kind}, {_count(clients, 'client')}, {_count(workers, 'worker')}, against whole"
     return row("split", what, compare(bench.whole(kind, 1), run), started)
 
@@ -122,7 +127,7 @@ def _stopped_row(bench: Bench, kind: str, step: int, first: str, then: str) -> R
     """Stopped as by Ctrl-C once `step` is done, with two clients and two workers; resumed with one and one."""
     started, name = time.monotonic(), f"stopped-{kind}-{step}"
     run, log = bench.folder / name, bench.folder / f"{name}.log"
-    with processes.background(log, [*bench.words(name, kind, 2), *_remote(first, 2)]) as process:
+    with processes.background(log, [*bench.words(name, kind, 2), *remote(first, 2)]) as process:
         _await_step(run, step, process, log)
         process.send_signal(signal.SIGINT)
         process.wait()
@@ -136,7 +141,7 @@ def survive(bench: Bench) -> Iterator[Row]:
     """Processes on both sides killed by chance."""
     started, run = time.monotonic(), bench.folder / f"survive-{bench.seed}"
     url, serve = _serve_words(bench)
-    words = [*bench.words(run.name, "dora", 1), *_remote(url, 2), "--checkpoint-every-steps", "5"]
+    words = [*bench.words(run.name, "dora", 1), *remote(url, 2), "--checkpoint-every-steps", "5"]
     ordeal = Ordeal(run, serve, list(words), random.Random(bench.seed))
     try:
         while ordeal.killed.total() < bench.kills:
@@ -164,7 +169,8 @@ def _await_step(run: Path, step: int, process: subprocess.Popen[bytes], log: Pat
         time.sleep(POLL_S)
 
 
-def _remote(url: str, clients: int) -> list[str]:
+def remote(url: str, clients: int) -> list[str]:
+    """Of `torso train` through a server."""
     return ["--strategy", "split", "--server", url, "--clients", str(clients)]
 
 
@@ -172,12 +178,13 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def row(promise: str, what: str, comparison: Comparison, started: float) -> Row:
-    """A line of the table."""
+def row(promise: str, what: str, comparison: Comparison, started: float, tolerance: float | None = None) -> Row:
+    """A line of the table; with a tolerance losses may differ by so much, and the rest by what follows."""
     return Row(
         promise=promise,
         compared=what,
         equal=comparison.equal,
+        holds=comparison.equal if tolerance is None else comparison.differences["losses"] <= tolerance,
         outcome=comparison.describe(),
         seconds=round(time.monotonic() - started, 1),
         details=comparison.differences,

@@ -10,7 +10,8 @@ from torso.cli.assembly import Assembly
 from torso.cli.parsing import parse, take_option
 from torso.config import RunConfig, check_resume
 from torso.errors import ConfigError
-from torso.training.files import replace_atomically
+from torso.files import replace_atomically
+from torso.parallel.launch import under_torchrun
 from torso.training.run_directory import RunDirectory
 from torso.training.schedule import check_target
 
@@ -19,6 +20,33 @@ USAGE = "resume RUN_DIR [--epochs N]"
 
 def main(arguments: Sequence[str]) -> int:
     """Check what changed, raise the target, train, evaluate, report."""
+    if under_torchrun():
+        from torso.cli.torchrun import run_as_a_rank
+
+        run_as_a_rank(lambda ranks: _prepare_for(ranks, arguments))
+    run, old, new, more = _read(arguments)
+    from torso.cli.training_run import finish, run_ranks
+
+    with run.lock():
+        assembly = _prepare(run, old, new, more)
+        run_ranks(assembly, run)
+        finish(assembly.config, run)
+    return 0
+
+
+def _prepare_for(ranks: int, arguments: Sequence[str]) -> tuple[RunConfig, RunDirectory]:
+    """Under torchrun; ranks that were started again do not raise the target again."""
+    from torso.cli.torchrun import in_place_of_ranks, is_restarted
+
+    run, old, new, more = _read(arguments)
+    if is_restarted():
+        return old, run
+    with run.lock():
+        return _prepare(run, old, in_place_of_ranks(new, ranks), more).config, run
+
+
+def _read(arguments: Sequence[str]) -> tuple[RunDirectory, RunConfig, RunConfig, int]:
+    """The run, its settings, those that are asked for, and how many epochs more."""
     words = list(arguments)
     more = take_option(words, "--epochs")
     if words[:1] in (["-h"], ["--help"]):
@@ -28,15 +56,14 @@ def main(arguments: Sequence[str]) -> int:
     run = RunDirectory(Path(words.pop(0)))
     old = RunConfig.from_toml(run.path / "config.toml")
     new = parse(RunConfig, USAGE, words, default=old).checked()
-    check_resume(old, new)
-    with run.lock():
-        _resume(run, new, _number(more))
-    return 0
+    return run, old, new, _number(more)
 
 
-def _resume(run: RunDirectory, config: RunConfig, more: int) -> None:
-    from torso.cli.training_run import check, check_identity, finish, run_ranks
+def _prepare(run: RunDirectory, old: RunConfig, config: RunConfig, more: int) -> Assembly:
+    """Everything before training."""
+    from torso.cli.training_run import check, check_identity
 
+    check_resume(old, config)
     target = run.state.epochs + more
     check_target(config.schedule_config, target)
     assembly = Assembly(config)
@@ -45,8 +72,7 @@ def _resume(run: RunDirectory, config: RunConfig, more: int) -> None:
     config = dataclasses.replace(config, epochs=target)
     replace_atomically(run.path / "config.toml", config.to_toml().encode())
     run.set_epochs(target)
-    run_ranks(assembly, run)
-    finish(config, run)
+    return Assembly(config)
 
 
 def _number(text: str | None) -> int:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from torso.cli.assembly import Assembly
 from torso.cli.auto import choose, take_auto
 from torso.cli.parsing import parse, take_option
 from torso.config import RunConfig
+from torso.errors import ConfigError
+from torso.parallel.launch import under_torchrun
 from torso.training.run_directory import RunDirectory
 
 USAGE = "train [--run-dir DIR] [--config FILE] [--strategy auto]"
@@ -17,34 +19,62 @@ USAGE = "train [--run-dir DIR] [--config FILE] [--strategy auto]"
 
 def main(arguments: Sequence[str]) -> int:
     """Check, create the run, train, evaluate, report."""
+    from torso.cli.training_run import finish, run_ranks
+
+    if under_torchrun():
+        from torso.cli.torchrun import run_as_a_rank
+
+        run_as_a_rank(lambda ranks: _prepare_for(ranks, arguments))
+    assembly, run = _prepare(arguments)
+    with run.lock():
+        run_ranks(assembly, run)
+        finish(assembly.config, run)
+    return 0
+
+
+def _prepare_for(ranks: int, arguments: Sequence[str]) -> tuple[RunConfig, RunDirectory]:
+    """Under torchrun: a new run, or the same one when its ranks were started again."""
+    from torso.cli.torchrun import in_place_of_ranks, is_restarted
+
+    path = take_option(list(arguments), "--run-dir")
+    if path is None:
+        raise ConfigError("no --run-dir is given under torchrun", "Name it, so that ranks started again find it.")
+    if is_restarted() and (Path(path) / "run.json").is_file():
+        run = RunDirectory(Path(path))
+        return RunConfig.from_toml(run.path / "config.toml"), run
+    assembly, run = _prepare(arguments, lambda config: in_place_of_ranks(config, ranks))
+    return assembly.config, run
+
+
+def _prepare(
+    arguments: Sequence[str], settle: Callable[[RunConfig], RunConfig] = lambda config: config
+) -> tuple[Assembly, RunDirectory]:
+    """Everything before training."""
     words = list(arguments)
     path = take_option(words, "--run-dir")
     automatic, has_server = take_auto(words), any(word.partition("=")[0] == "--server" for word in words)
-    config = parse(RunConfig, USAGE, words)
-    config = config if automatic else config.checked()
-    from torso.cli.adapters import check_agrees, read_adapter, start_from
-    from torso.cli.training_run import check, finish, run_ranks
+    from torso.cli.adapters import start_from, with_adapter
+    from torso.cli.training_run import check
     from torso.training import checkpoint as checkpoints
 
     folder = Path(path) if path else next_folder(Path("runs"))
     RunDirectory.check_unused(folder)
-    adapter = None
-    if config.init_adapter is not None:
-        adapter, brought = read_adapter(Path(config.init_adapter), config)
-        # on top of what the adapter brings, a flag that was given shows, even one that equals the usual default
-        config = parse(RunConfig, USAGE, words, default=brought)
-        check_agrees(config, brought)
-    config = (choose(config, has_server) if automatic else config).checked()
+
+    def read(default: RunConfig | None = None) -> RunConfig:
+        config = parse(RunConfig, USAGE, words, default=default)
+        return config if automatic else settle(config.checked())
+
+    adapter, config = with_adapter(read(), read)
+    if automatic:
+        config = settle(choose(config, has_server).checked())
     assembly = Assembly(config)
     check(assembly)
     run = RunDirectory.create(folder, config.to_toml(), config.epochs)
     print(f"run: {run.path}", file=sys.stderr)
-    with run.lock():
-        if adapter is not None:
+    if adapter is not None:
+        with run.lock():
             checkpoints.save(run.checkpoints, 0, start_from(adapter).state, assembly.identity)
-        run_ranks(assembly, run)
-        finish(config, run)
-    return 0
+    return assembly, run
 
 
 def next_folder(parent: Path, name: str = "run") -> Path:

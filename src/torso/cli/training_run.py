@@ -78,14 +78,14 @@ def run_ranks(assembly: Assembly, run: RunDirectory) -> None:
 
     config = assembly.config
     if config.strategy == "single":
-        train(run)
+        train(run, config, run.state.epochs)
         return
     stopped = False
     try:
         launch(
             "torso.cli.client_rank",
             [str(run.path)],
-            num_ranks=config.clients,
+            num_ranks=config.num_ranks,
             threads=num_threads(config),
             progress=lambda: checkpoints.steps(run.checkpoints),
         )

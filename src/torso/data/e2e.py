@@ -50,7 +50,7 @@ def load_e2e(where: str) -> Corpus:
 
 def read_rows(label: str, data: bytes, counts: Counter[str]) -> Iterator[Row]:
     """The rows of one CSV file; `label` names it in errors; `counts` gathers what was mended or skipped."""
-    records = _records(label, decode_utf8(label, data))
+    records = csv_records(label, decode_utf8(label, data))
     header_line, header = next(records, (1, []))
     columns = [_column(label, header_line, header, name) for name in ("mr", "ref")]
     for line, record in records:
@@ -62,7 +62,7 @@ def read_rows(label: str, data: bytes, counts: Counter[str]) -> Iterator[Row]:
                 f"{label}, line {line}: {len(record)} columns where the header has {len(header)}",
                 "Quote a value that contains a comma, a quote or a line break.",
             )
-        mr, reference = (_tidy(record[column], counts) for column in columns)
+        mr, reference = (tidy(record[column], counts) for column in columns)
         if not mr or not reference:
             empty = "ref" if mr else "mr"
             raise DataError(f"{label}, line {line}: the column {empty!r} is empty", "Fill it, or delete the row.")
@@ -140,9 +140,9 @@ def _from_files(paths: list[Path]) -> Iterator[tuple[str, str, bytes]]:
         yield split, str(path), read_file(path)
 
 
-def _records(label: str, text: str) -> Iterator[tuple[int, list[str]]]:
+def csv_records(label: str, text: str, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
     """(line it starts on, cells) of each record; csv's limit on a field's size is lifted meanwhile."""
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter)
     line = 1
     while True:
         limit = csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
@@ -172,7 +172,8 @@ def _column(label: str, line: int, header: list[str], name: str) -> int:
     return names.index(name)
 
 
-def _tidy(cell: str, counts: Counter[str]) -> str:
+def tidy(cell: str, counts: Counter[str]) -> str:
+    """White space joined and encoding faults mended, which `counts` is told."""
     for fault, right in ENCODING_FAULTS.items():
         if fault in cell:
             counts[f"encoding faults mended ({fault} to {right})"] += cell.count(fault)

@@ -12,10 +12,10 @@ split: a prompt that leaves no room for the answer is an error.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from torso.data.corpus import Group
+from torso.data.corpus import Block, Group
 from torso.data.tokenizer import Tokenizer
 from torso.errors import DataError
 
@@ -33,6 +33,39 @@ class Example:
 
     def __len__(self) -> int:
         return len(self.prompt_ids) + len(self.target_ids)
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """Those at the beginning that are not predicted."""
+        return len(self.prompt_ids)
+
+    def ids(self) -> Sequence[int]:
+        """All of them."""
+        return self.prompt_ids + self.target_ids
+
+
+@dataclass(frozen=True, slots=True)
+class BlockExample:
+    """A sequence that the data set holds ready; every token but the first is predicted."""
+
+    block: Block
+    group: int
+
+    def __len__(self) -> int:
+        return len(self.block)
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """The first."""
+        return 1
+
+    def ids(self) -> Sequence[int]:
+        """All of them, read now."""
+        ids: list[int] = self.block.read().tolist()
+        return ids
+
+
+AnyExample = Example | BlockExample
 
 
 @dataclass(frozen=True)
@@ -65,16 +98,16 @@ class EncodingReport:
 class Encoded:
     """The examples of a split in order, and the report."""
 
-    examples: list[Example]
+    examples: list[AnyExample]
     report: EncodingReport
 
 
 def encode_split(groups: Sequence[Group], tokenizer: Tokenizer, max_tokens: int) -> Encoded:
-    """An example for each reference of each group; those of more than `max_tokens` tokens are left out.
+    """An example for each reference of each group, or for its block; those of more than `max_tokens` are left out.
 
-    DataError when nothing is left.
+    DataError when nothing is left, or a block is too long.
     """
-    everything = list(_examples(groups, tokenizer))
+    everything = list(_examples(groups, tokenizer, max_tokens))
     examples = [example for example in everything if len(example) <= max_tokens]
     longest = max((len(example) for example in everything), default=0)
     if not examples:
@@ -85,7 +118,7 @@ def encode_split(groups: Sequence[Group], tokenizer: Tokenizer, max_tokens: int)
     report = EncodingReport(
         num_examples=len(examples),
         num_tokens=sum(len(example) for example in examples),
-        num_target_tokens=sum(len(example.target_ids) for example in examples),
+        num_target_tokens=sum(len(example) - example.num_prompt_tokens for example in examples),
         num_over_long=len(everything) - len(examples),
         longest=longest,
         max_tokens=max_tokens,
@@ -111,11 +144,18 @@ def encode_prompts(
     return prompts
 
 
-def _examples(groups: Sequence[Group], tokenizer: Tokenizer) -> list[Example]:
+def _examples(groups: Sequence[Group], tokenizer: Tokenizer, max_tokens: int) -> Iterator[AnyExample]:
     end = (tokenizer.eos_id,)
-    prompts = tokenizer.encode_all([group.prompt for group in groups])
-    owners = [number for number, group in enumerate(groups) for _ in group.references]
-    targets = tokenizer.encode_all([f" {reference}" for group in groups for reference in group.references])
-    return [
-        Example((*prompts[owner], *end), (*target, *end), owner) for owner, target in zip(owners, targets, strict=True)
-    ]
+    for number, group in enumerate(groups):
+        if group.block is not None:
+            # all but a split's last are equally long: to leave out would be to leave out everything
+            if len(group.block) > max_tokens:
+                raise DataError(
+                    f"blocks have {len(group.block)} tokens, at most {max_tokens} fit",
+                    f"Prepare the data with --block-size {max_tokens}, or use a model with more positions.",
+                )
+            yield BlockExample(group.block, number)
+            continue
+        prompt = (*tokenizer.encode(group.prompt), *end)
+        for reference in group.references:
+            yield Example(prompt, (*tokenizer.encode(f" {reference}"), *end), number)

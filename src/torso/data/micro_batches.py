@@ -16,7 +16,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from torso.data.encoding import Example
+from torso.data.encoding import AnyExample
 from torso.errors import ConfigError, DataError
 from torso.randomness import permutation
 
@@ -72,7 +72,9 @@ class BatchPlan:
     micro_batch_size: sequences in a micro-batch.
     """
 
-    def __init__(self, examples: Sequence[Example], seed: int, global_batch_size: int, micro_batch_size: int) -> None:
+    def __init__(
+        self, examples: Sequence[AnyExample], seed: int, global_batch_size: int, micro_batch_size: int
+    ) -> None:
         if not examples:
             raise DataError("there is no example to train on")
         if micro_batch_size < 1 or global_batch_size < 1 or global_batch_size % micro_batch_size:
@@ -97,7 +99,7 @@ class BatchPlan:
         sizes = (self._seed, self._global_batch_size, self._micro_batch_size, POOL_STEPS)
         digest = hashlib.sha256(repr(sizes).encode())
         for example in self._examples:
-            digest.update(repr((example.prompt_ids, example.target_ids)).encode())
+            digest.update(repr((example.num_prompt_tokens, example.ids())).encode())
         return digest.hexdigest()
 
     def step(self, number: int) -> Step:
@@ -139,7 +141,7 @@ class BatchPlan:
         return micro_batches
 
 
-def evaluation_batches(examples: Sequence[Example], batch_size: int) -> list[MicroBatch]:
+def evaluation_batches(examples: Sequence[AnyExample], batch_size: int) -> list[MicroBatch]:
     """All examples once, sorted by length, for a loss that does not depend on their order."""
     if not examples:
         raise DataError("there is no example to evaluate on")
@@ -150,16 +152,16 @@ def evaluation_batches(examples: Sequence[Example], batch_size: int) -> list[Mic
     return [collate(i, [examples[n] for n in numbers]) for i, numbers in enumerate(chunks)]
 
 
-def collate(index: int, examples: Sequence[Example]) -> MicroBatch:
-    """One micro-batch of these examples, in this order, filled up with the end token that each of them ends
-    with."""
+def collate(index: int, examples: Sequence[AnyExample]) -> MicroBatch:
+    """One micro-batch of these examples, in this order, filled up with the last token of the first: the end token,
+    which each ends with, or, in a block, any other, which nobody looks at."""
     lengths = [len(example) for example in examples]
-    shape = (len(examples), max(lengths))
-    token_ids = torch.full(shape, examples[0].target_ids[-1], dtype=torch.int64)
-    target_mask = torch.zeros(shape, dtype=torch.bool)
-    for row, (example, length) in enumerate(zip(examples, lengths, strict=True)):
-        token_ids[row, :length] = torch.tensor(example.prompt_ids + example.target_ids)
-        target_mask[row, len(example.prompt_ids) : length] = True
+    rows = [torch.tensor(example.ids()) for example in examples]
+    token_ids = torch.full((len(examples), max(lengths)), int(rows[0][-1]), dtype=torch.int64)
+    target_mask = torch.zeros(token_ids.shape, dtype=torch.bool)
+    for row, (example, ids, length) in enumerate(zip(examples, rows, lengths, strict=True)):
+        token_ids[row, :length] = ids
+        target_mask[row, example.num_prompt_tokens : length] = True
     return MicroBatch(index, token_ids, torch.tensor(lengths), target_mask)
 
 

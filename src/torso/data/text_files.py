@@ -14,7 +14,7 @@ def read_file(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError:
-        raise DataError(f"there is no file {path}", "Check the path given to --data.") from None
+        raise DataError(f"there is no file {path}", "Check the path.") from None
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
 

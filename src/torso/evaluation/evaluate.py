@@ -15,11 +15,12 @@ from torso.data.slots import parse_mr
 from torso.data.tokenizer import Tokenizer
 from torso.errors import DataError
 from torso.evaluation.decoding import MAX_NEW_TOKENS, DecodingConfig, decode
-from torso.evaluation.metrics import measure
+from torso.evaluation.metrics import Texts, measure
 from torso.evaluation.model import CachedModel
 from torso.evaluation.perplexity import Perplexity, perplexity
+from torso.evaluation.slot_errors import slot_errors
+from torso.files import replace_atomically, storing
 from torso.records import EvaluationRecord, finite
-from torso.training.files import replace_atomically, storing
 
 OUTPUTS, PREDICTIONS, SCORES = "outputs.jsonl", "predictions.txt", "scores.json"
 
@@ -75,16 +76,21 @@ def clean(text: str) -> str:
 
 
 def score(decoded: Sequence[Decoded]) -> dict[str, float]:
-    """By name of the definition (`metrics.SIGNATURES`); what needs something that is missing is left out.
+    """By name of the definition, as in `metrics.METRICS`; what cannot be computed is left out, with a word.
 
-    A word is said where METEOR by Hugging Face's definition is. `name_copied` is there when the inputs have names.
+    The official METEOR takes Java and some seconds a set: `torso score` adds it later. The slot error rate is there
+    when the inputs are E2E's, and `name_copied` when they have names. Most are 0 to 1; NIST has no upper bound, and
+    CIDEr's is 10.
     """
-    outputs, references, mrs = ([d.output for d in decoded], [d.references for d in decoded], [d.mr for d in decoded])
-    metrics = measure(outputs, references, mrs)
-    if "hf_meteor" in metrics.skipped:
-        print(f"torso: warning: {metrics.skipped['hf_meteor']}", file=sys.stderr)
+    mrs, outputs = [d.mr for d in decoded], [d.output for d in decoded]
+    texts = Texts(outputs=outputs, references=[d.references for d in decoded], mrs=mrs)
+    found = measure(texts, leave_out=("official_meteor",))
+    for name, why in found.not_computed.items():
+        if name != "slot_error_rate":
+            print(f"torso: warning: {why}", file=sys.stderr)
+    scores = {measured.metric.name: measured.value for measured in found.measured}
     copied = name_copied(mrs, outputs)
-    return metrics.values if copied is None else metrics.values | {"name_copied": copied}
+    return scores if copied is None else scores | {"name_copied": copied}
 
 
 def name_copied(mrs: Sequence[str], outputs: Sequence[str]) -> float | None:
@@ -112,10 +118,7 @@ def save(folder: Path, record: EvaluationRecord, decoded: Sequence[Decoded]) -> 
     with storing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / SCORES).unlink(missing_ok=True)
-    lines = [
-        json.dumps({"mr": d.mr, "output": d.output, "references": list(d.references)}, ensure_ascii=False)
-        for d in decoded
-    ]
+    lines = [json.dumps(_document(d), ensure_ascii=False) for d in decoded]
     replace_atomically(folder / OUTPUTS, _lines(lines))
     replace_atomically(folder / PREDICTIONS, _lines([d.output for d in decoded]))
     document = {
@@ -129,6 +132,13 @@ def save(folder: Path, record: EvaluationRecord, decoded: Sequence[Decoded]) -> 
     }
     text = json.dumps(finite(document), indent=1, allow_nan=False)
     replace_atomically(folder / SCORES, f"{text}\n".encode())
+
+
+def _document(decoded: Decoded) -> dict[str, object]:
+    """One line of `outputs.jsonl`; with slot errors by kind where the input is E2E's."""
+    found: dict[str, object] = {"mr": decoded.mr, "output": decoded.output, "references": list(decoded.references)}
+    errors = slot_errors(decoded.mr, decoded.output)
+    return found if errors is None else found | {"slot_errors": errors.by_kind}
 
 
 def _lines(texts: Sequence[str]) -> bytes:

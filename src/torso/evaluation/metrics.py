@@ -1,138 +1,190 @@
-"""Every metric of one set of outputs: its value, each segment's, and what resampling needs.
-
-A metric is a function of statistics that segments add up to; for most it is a mean. So a resampled set is a weighted
-sum, exact and cheap. CIDEr's document frequencies are those of the whole set, in every resample.
-"""
+"""All metrics of a set of outputs, each with its signature: what exactly was computed, and on what text."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.metadata import version
 
-import numpy as np
-
-from torso.errors import MissingResourceError
-from torso.evaluation import nist as nists
-from torso.evaluation.bleu import ORDER, BleuCounts, hf_bleu_of, hf_counts, official_bleu_of, official_counts
+import torso
+from torso.data.wordnet import VERSION as WORDNET
+from torso.errors import DataError, MissingResourceError
+from torso.evaluation import bleu, nist, official_meteor
 from torso.evaluation.cider import cider
 from torso.evaluation.meteor import hf_meteor_segments
-from torso.evaluation.nist import NistCounts, nist, nist_counts
-from torso.evaluation.official_meteor import meteor_command, official_meteor
 from torso.evaluation.rouge import rouge_l
-from torso.evaluation.slot_errors import slot_errors
+from torso.evaluation.segments import Array, check_segments, mean_statistics, ratio
+from torso.evaluation.slot_errors import slot_error_statistics
 
-Floats = np.ndarray[Any, np.dtype[np.float64]]
-SIGNATURES = {
-    "official_bleu": "BLEU-4, mteval-13a tokens, lower-cased, closest reference, no smoothing; 0 to 1",
-    "official_nist": "NIST-5, mteval-13a tokens, lower-cased, mean reference length",
-    "official_meteor": "METEOR 1.5 (Java), English, normalised, PTB tokens, lower-cased; 0 to 1",
-    "official_rouge_l": "ROUGE-L, beta 1.2, PTB tokens, lower-cased, mean of segments; 0 to 1",
-    "official_cider": "CIDEr-D, PTB tokens, lower-cased, frequencies from these references, mean of segments; 0 to 10",
-    "hf_bleu": "Hugging Face BLEU-4, 13a tokens, cased, shortest reference, no smoothing; 0 to 1",
-    "hf_meteor": "Hugging Face METEOR (NLTK), WordNet 3.0, lower-cased, mean of segments; 0 to 1",
-    "slot_error_rate": "missing, added and wrong slots / slots of the inputs, by Torso's rules for E2E; 0 is best",
-}
+_APART = re.compile(r"(?<=\s)[.,;:!?](?=\s|$)")
+_ATTACHED = re.compile(r"(?<=[^\W_])[.,;:!?](?=\s|$)")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
+class Texts:
+    """What is scored: N outputs, for each its references, and the inputs where they are known."""
+
+    outputs: Sequence[str]
+    references: Sequence[Sequence[str]]
+    mrs: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ValueError unless the numbers agree."""
+        check_segments(self.outputs, self.references)
+        if self.mrs is not None and len(self.mrs) != len(self.outputs):
+            raise ValueError(f"{len(self.outputs)} outputs, but {len(self.mrs)} inputs")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Metric:
-    """One metric of one set of outputs."""
+    """A definition."""
 
     name: str
-    value: float
-    segments: tuple[float, ...]
-    statistics: Floats | None
-    """[segments, k]; None where the metric cannot be resampled here."""
-    combine: Callable[[Floats], float]
-    """Added-up statistics [k] to the value."""
+    """As scores are named everywhere, e.g. `official_bleu`."""
+    title: str
+    definition: str
+    """First part of the signature."""
+    statistics: Callable[[Texts], Array]
+    """[N, K], additive. Raises MissingResourceError or DataError where it cannot be computed."""
+    of: Callable[[Array], Array]
+    """[..., K] sums to [...] values."""
+    alone: Callable[[Texts], Sequence[float]] | None = None
+    """Segments' values where they are another thing than `of` their statistics."""
+    higher_is_better: bool = True
 
-    @property
-    def signature(self) -> str:
-        """Definition, case, tokens, and which METEOR."""
-        return SIGNATURES[self.name]
+
+METRICS = (
+    Metric(
+        name="official_bleu",
+        title="BLEU, official E2E",
+        definition="bleu|e2e-official|tok:13a|case:lower|reflen:closest|smooth:none",
+        statistics=lambda texts: bleu.official_bleu_statistics(texts.outputs, texts.references),
+        of=bleu.official_bleu_of,
+    ),
+    Metric(
+        name="official_nist",
+        title="NIST, official E2E",
+        definition="nist|e2e-official|tok:13a|case:lower|reflen:mean|n:5",
+        statistics=lambda texts: nist.nist_statistics(texts.outputs, texts.references),
+        of=nist.nist_of,
+        alone=lambda texts: nist.nist_segments(texts.outputs, texts.references),
+    ),
+    Metric(
+        name="official_meteor",
+        title="METEOR, official E2E",
+        definition="meteor|1.5-java|tok:ptb|case:lower|lang:en|norm:yes|task:rank",
+        statistics=lambda texts: official_meteor.official_meteor_statistics(texts.outputs, texts.references),
+        of=official_meteor.official_meteor_of,
+    ),
+    Metric(
+        name="official_rouge_l",
+        title="ROUGE-L, official E2E",
+        definition="rouge-l|e2e-official|tok:ptb|case:lower|beta:1.2|mean",
+        statistics=lambda texts: mean_statistics(rouge_l(texts.outputs, texts.references)),
+        of=ratio,
+    ),
+    Metric(
+        name="official_cider",
+        title="CIDEr, official E2E",
+        definition="cider-d|e2e-official|tok:ptb|case:lower|df:references|sigma:6|mean",
+        statistics=lambda texts: mean_statistics(cider(texts.outputs, texts.references)),
+        of=ratio,
+    ),
+    Metric(
+        name="hf_bleu",
+        title="BLEU, Hugging Face",
+        definition="bleu|hf|tok:13a|case:mixed|reflen:shortest|smooth:none",
+        statistics=lambda texts: bleu.hf_bleu_statistics(texts.outputs, texts.references),
+        of=bleu.hf_bleu_of,
+    ),
+    Metric(
+        name="hf_meteor",
+        title="METEOR, Hugging Face",
+        definition=f"meteor|hf-nltk-{version('nltk')}|wordnet:{WORDNET}|tok:punkt+treebank|case:lower|mean",
+        statistics=lambda texts: mean_statistics(hf_meteor_segments(texts.outputs, texts.references)),
+        of=ratio,
+    ),
+    Metric(
+        name="slot_error_rate",
+        title="Slot error rate, E2E",
+        definition="ser|torso-forms:1|missing+added+wrong/slots|case:lower",
+        statistics=lambda texts: slot_error_statistics(texts.mrs, texts.outputs),
+        of=ratio,
+        higher_is_better=False,
+    ),
+)
 
 
 @dataclass(frozen=True)
-class Metrics:
-    """What was computed, in the order of SIGNATURES, and why the rest was not."""
+class Measured:
+    """One metric of one set of outputs."""
 
-    computed: tuple[Metric, ...]
-    skipped: dict[str, str]
+    metric: Metric
+    texts: Texts
+    statistics: Array
+    """[N, K]"""
 
     @property
-    def values(self) -> dict[str, float]:
-        """By name."""
-        return {metric.name: metric.value for metric in self.computed}
+    def value(self) -> float:
+        """Of the whole set."""
+        return float(self.metric.of(self.statistics.sum(axis=0)))
+
+    def segments(self) -> list[float]:
+        """Of each segment."""
+        alone = self.metric.alone
+        return list(map(float, alone(self.texts) if alone else self.metric.of(self.statistics)))
 
 
-def measure(outputs: Sequence[str], references: Sequence[Sequence[str]], mrs: Sequence[str] | None = None) -> Metrics:
-    """All metrics; ValueError unless each output has references. The slot error rate needs E2E's inputs."""
-    makers: dict[str, Callable[[], Metric]] = {
-        "official_bleu": lambda: _bleu("official_bleu", official_counts(outputs, references), official_bleu_of),
-        "official_nist": lambda: _nist(outputs, references),
-        "official_meteor": lambda: _official_meteor(outputs, references),
-        "official_rouge_l": lambda: _mean("official_rouge_l", rouge_l(outputs, references)),
-        "official_cider": lambda: _mean("official_cider", cider(outputs, references)),
-        "hf_bleu": lambda: _bleu("hf_bleu", hf_counts(outputs, references), hf_bleu_of),
-        "hf_meteor": lambda: _mean("hf_meteor", hf_meteor_segments(outputs, references)),
-        "slot_error_rate": lambda: _slot_errors(mrs, outputs),
-    }
-    computed, skipped = [], {}
-    for name, make in makers.items():
+@dataclass(frozen=True)
+class Scores:
+    """What could be computed, and why the rest could not."""
+
+    measured: tuple[Measured, ...]
+    not_computed: dict[str, str]
+    """By name of the metric."""
+
+
+def measure(texts: Texts, leave_out: Sequence[str] = ()) -> Scores:
+    """Every metric but those left out. Where one's means are missing, nothing stands in for it."""
+    chosen = [metric for metric in METRICS if metric.name not in leave_out]
+    measured, missing = [], {}
+    # in threads, because half of the time is another program's: the official METEOR's
+    with ThreadPoolExecutor() as pool:
+        computed = [(metric, pool.submit(metric.statistics, texts)) for metric in chosen]
+    for metric, statistics in computed:
         try:
-            computed.append(make())
-        except MissingResourceError as error:
-            skipped[name] = str(error)
-    return Metrics(tuple(computed), skipped)
+            measured.append(Measured(metric, texts, statistics.result()))
+        except (MissingResourceError, DataError) as error:
+            missing[metric.name] = str(error)
+    return Scores(tuple(measured), missing)
 
 
-def _mean(name: str, segments: Sequence[float]) -> Metric:
-    statistics = np.array([[value, 1.0] for value in segments]).reshape(-1, 2)
-    return _of(name, segments, statistics, lambda sums: float(sums[0] / sums[1]) if sums[1] else 0.0)
+def signature(metric: Metric, texts: Texts) -> str:
+    """Definition, form of the text, number of references, version."""
+    outputs, references = forms(texts)
+    form = outputs if outputs == references else f"outputs-{outputs}+references-{references}"
+    numbers = [len(rs) for rs in texts.references] or [0]
+    span = f"{min(numbers)}-{max(numbers)}" if min(numbers) < max(numbers) else f"{min(numbers)}"
+    return f"{metric.definition}|text:{form}|refs:{span}|torso:{torso.__version__}"
 
 
-def _bleu(name: str, counts: Sequence[BleuCounts], bleu: Callable[[Sequence[BleuCounts]], float]) -> Metric:
-    def combine(sums: Floats) -> float:
-        whole = [int(value) for value in sums]
-        return bleu([BleuCounts(tuple(whole[:ORDER]), tuple(whole[ORDER : 2 * ORDER]), whole[-2], whole[-1])])
-
-    return _of(name, [bleu([count]) for count in counts], _rows(counts, 2 * ORDER + 2), combine)
+def forms(texts: Texts) -> tuple[str, str]:
+    """`text_form` of the outputs and of the references."""
+    return text_form(texts.outputs), text_form([r for rs in texts.references for r in rs])
 
 
-def _nist(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Metric:
-    """A segment's own value is with the weights of its own references, as the official scorer's."""
-    n = nists.ORDER
-
-    def combine(sums: Floats) -> float:
-        totals = tuple(int(total) for total in sums[n : 2 * n])
-        return nist([NistCounts(tuple(map(float, sums[:n])), totals, int(sums[-2]), float(sums[-1]))])
-
-    alone = [nist(nist_counts([output], [rs])) for output, rs in zip(outputs, references, strict=True)]
-    return _of("official_nist", alone, _rows(nist_counts(outputs, references), 2 * n + 2), combine)
+def text_form(texts: Sequence[str]) -> str:
+    """`raw`, or `tokenised` where most punctuation stands apart from the word before it."""
+    apart = sum(len(_APART.findall(text)) for text in texts)
+    return "tokenised" if apart > sum(len(_ATTACHED.findall(text)) for text in texts) else "raw"
 
 
-def _official_meteor(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Metric:
-    meteor_command()
-    value, segments = official_meteor(outputs, references)
-    return Metric("official_meteor", value, tuple(segments), None, lambda sums: value)
-
-
-def _slot_errors(mrs: Sequence[str] | None, outputs: Sequence[str]) -> Metric:
-    errors = [slot_errors(mr, output) for mr, output in zip(mrs or [], outputs, strict=False)]
-    found = [e for e in errors if e is not None]
-    if not mrs or len(found) < len(outputs):
-        raise MissingResourceError("the slot error rate needs E2E's inputs", "Give references with their mr, or --mrs.")
-    statistics = np.array([[e.num, e.num_slots] for e in found], dtype=float).reshape(-1, 2)
-    segments = [e.num / e.num_slots for e in found]
-    return _of("slot_error_rate", segments, statistics, lambda s: float(s[0] / s[1]) if s[1] else 0.0)
-
-
-def _of(name: str, segments: Sequence[float], statistics: Floats, combine: Callable[[Floats], float]) -> Metric:
-    return Metric(name, combine(statistics.sum(axis=0)), tuple(segments), statistics, combine)
-
-
-def _rows(counts: Sequence[BleuCounts] | Sequence[NistCounts], width: int) -> Floats:
-    """One row a segment: matches, totals, the two lengths."""
-    rows = [[*fields[0], *fields[1], *fields[2:]] for fields in map(astuple, counts)]
-    return np.array(rows, dtype=float).reshape(-1, width)
+def segment_table(scores: Scores) -> dict[str, list[float]]:
+    """Each segment's values by metric; the official scorer's sentence BLEU, which only segments have, among them."""
+    table = {measured.metric.name: measured.segments() for measured in scores.measured}
+    for measured in scores.measured:
+        if measured.metric.name == "official_bleu":
+            table["official_sentence_bleu"] = list(map(float, bleu.official_sentence_bleu_of(measured.statistics)))
+    return table

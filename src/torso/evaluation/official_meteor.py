@@ -1,7 +1,12 @@
-"""METEOR 1.5 (Denkowski and Lavie 2014) by its authors' own Java program, where it is installed.
+"""METEOR 1.5 (Denkowski and Lavie 2014): alignments by its authors' own Java program, where it is installed.
 
 The package `pycocoevalcap` (extra `official-meteor`) brings the program with its paraphrase table; Java runs it.
-Nothing stands in for it where one of them is missing.
+Nothing stands in for it where one of them is missing. The program gives 23 numbers a segment, which add up over
+segments; the last formula, from sums to the score, is computed here.
+
+Statistics are [N, 23]: words of the output and of its best reference; function words of both; for each of the matchers
+exact, stem, synonym and paraphrase the matched content words of both and function words of both; chunks; matched words
+of both.
 """
 
 from __future__ import annotations
@@ -12,30 +17,52 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from torso.errors import MissingResourceError
 from torso.evaluation.ptb import ptb_tokens
-from torso.evaluation.segments import check_segments
+from torso.evaluation.segments import Array, check_segments
 
 TIMEOUT_S = 600.0
 """For all segments of a set; 630 with 4,693 references take some ten seconds."""
+ALPHA, BETA, GAMMA, DELTA = 0.85, 0.2, 0.6, 0.75
+WEIGHTS = np.array([1.0, 0.6, 0.8, 0.6])
+"""Of the matchers: English, ranking task."""
+NUM_STATISTICS = 23
 
 
-def official_meteor(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> tuple[float, list[float]]:
-    """Of the whole set, from added-up statistics, and of each segment; 0 to 1.
+def official_meteor_statistics(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Array:
+    """[N, 23], on PTB tokens, with the program's own normalisation.
 
-    On PTB tokens, English, normalised, ranked task's weights. Raises MissingResourceError where Java or the program is
-    missing, fails or hangs; ValueError unless each output has references.
+    Raises MissingResourceError where Java or the program is missing, fails or hangs; ValueError unless each output has
+    references.
     """
     check_segments(outputs, references)
+    command = meteor_command()
     if not outputs:
-        return 0.0, []
+        return np.zeros((0, NUM_STATISTICS))
     lines = [
-        " ||| ".join(["SCORE", *(" ".join(ptb_tokens(r)) for r in rs), " ".join(ptb_tokens(output))])
-        for output, rs in zip(outputs, references, strict=True)
+        " ||| ".join(["SCORE", *map(_line, rs), _line(output)]) for output, rs in zip(outputs, references, strict=True)
     ]
-    statistics = _ask(lines, len(lines))
-    values = [float(value) for value in _ask([" ||| ".join(["EVAL", *statistics])], len(lines) + 1)]
-    return values[-1], values[:-1]
+    rows = [_numbers(answer) for answer in _ask(command, lines)]
+    statistics = np.array(rows, dtype=np.float64)
+    length, expected, chunks, matched, others = statistics[:, [0, 1, 20, 21, 22]].T
+    # one chunk that covers output and reference is no fragment, in a sum neither
+    statistics[(matched == length) & (others == expected) & (chunks == 1.0), 20] = 0.0
+    return statistics
+
+
+def official_meteor_of(sums: Array) -> Array:
+    """[..., 23] → [...]: section 2 of the paper; 0 where nothing matches."""
+    length, expected, function, expected_function = np.moveaxis(sums[..., :4], -1, 0)
+    matches = sums[..., 4:20].reshape(*sums.shape[:-1], 4, 4)
+    precision = _share(matches[..., 0], matches[..., 2], length - function, function)
+    recall = _share(matches[..., 1], matches[..., 3], expected - expected_function, expected_function)
+    below = ALPHA * precision + (1.0 - ALPHA) * recall
+    mean = np.divide(precision * recall, below, out=np.zeros_like(below), where=below > 0.0)
+    matched = (sums[..., 21] + sums[..., 22]) / 2.0
+    fragments = np.divide(sums[..., 20], matched, out=np.zeros_like(below), where=matched > 0.0)
+    return np.asarray(mean * (1.0 - GAMMA * fragments**BETA))
 
 
 def meteor_command() -> list[str]:
@@ -52,19 +79,42 @@ def meteor_command() -> list[str]:
     return [java, "-Xmx2G", "-jar", str(jars[0]), "-", "-", "-stdio", "-l", "en", "-norm"]
 
 
-def _ask(lines: Sequence[str], num_answers: int) -> list[str]:
+def _share(content: Array, function: Array, num_content: Array, num_function: Array) -> Array:
+    """Matched [..., 4] by matcher / words [...], where a content word counts DELTA and a function word the rest."""
+    matched = (DELTA * content + (1.0 - DELTA) * function) @ WEIGHTS
+    words = DELTA * num_content + (1.0 - DELTA) * num_function
+    return np.asarray(np.divide(matched, words, out=np.zeros_like(matched), where=words > 0.0))
+
+
+def _line(text: str) -> str:
+    """Tokens, without what parts lines, or the texts of a line, in the program's protocol."""
+    return " ".join(" ".join(ptb_tokens(text)).replace("|||", "").split())
+
+
+def _numbers(answer: str) -> list[float]:
+    try:
+        numbers = [float(number) for number in answer.split()]
+    except ValueError:
+        numbers = []
+    if len(numbers) != NUM_STATISTICS:
+        raise MissingResourceError(f"official METEOR answered {answer[:80]!r}", "Is it version 1.5?")
+    return numbers
+
+
+def _ask(command: Sequence[str], lines: Sequence[str]) -> list[str]:
+    """One answer for each line; the program ends with its input."""
     text = "".join(f"{line}\n" for line in lines)
     try:
-        done = subprocess.run(
-            meteor_command(), input=text.encode(), capture_output=True, timeout=TIMEOUT_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+        done = subprocess.run(command, input=text.encode(), capture_output=True, timeout=TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise MissingResourceError(
+            f"official METEOR did not end within {TIMEOUT_S:.0f} s", "Is Java in order?"
+        ) from None
+    except OSError as error:
         raise MissingResourceError(f"official METEOR could not be run: {error}", "Is Java in order?") from None
     answers = done.stdout.decode(errors="replace").split("\n")[:-1]
-    if done.returncode != 0 or len(answers) != num_answers:
+    if done.returncode != 0 or len(answers) != len(lines):
         last = (done.stderr.decode(errors="replace").strip().splitlines() or ["nothing said"])[-1]
-        found = (
-            f"official METEOR ended with code {done.returncode} and {len(answers)} of {num_answers} answers ({last})"
-        )
-        raise MissingResourceError(found, "Is Java in order?")
+        found = f"ended with code {done.returncode} and {len(answers)} of {len(lines)} answers ({last[:200]})"
+        raise MissingResourceError(f"official METEOR {found}", "Is Java in order?")
     return answers

@@ -9,8 +9,10 @@ import torch
 
 from torso.errors import ConfigError
 
-Dtype = Literal["fp32", "bf16"]
-DTYPES: dict[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
+Dtype = Literal["fp32", "bf16", "fp16"]
+DTYPES: dict[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+SPLIT_DTYPES: tuple[Dtype, ...] = ("fp32", "bf16")
+"""What a split computes in: fp16 needs losses that are scaled, which parties do not do together."""
 
 
 def describe(device: torch.device, dtype: str, attention: str) -> dict[str, str]:
@@ -27,14 +29,15 @@ def describe(device: torch.device, dtype: str, attention: str) -> dict[str, str]
     }
 
 
+UNSAID = {"addition": "in order", "compiled": "nothing"}
+"""Fields that a description has only where they are something else."""
+
+
 def differences(ours: dict[str, str], theirs: dict[str, str]) -> list[str]:
     """Each field that differs, as `field: ours here, theirs there`; empty when the bits will agree."""
     fields = sorted(ours.keys() | theirs.keys())
-    return [
-        f"{field}: {ours.get(field, 'unknown')} here, {theirs.get(field, 'unknown')} there"
-        for field in fields
-        if ours.get(field) != theirs.get(field)
-    ]
+    pairs = {field: [one.get(field, UNSAID.get(field, "unknown")) for one in (ours, theirs)] for field in fields}
+    return [f"{field}: {here} here, {there} there" for field, (here, there) in pairs.items() if here != there]
 
 
 def set_threads(threads: int) -> None:
@@ -47,7 +50,7 @@ def set_threads(threads: int) -> None:
 def native_dtype(device: torch.device) -> Dtype:
     """The dtype that `auto` stands for: what the device does natively."""
     if device.type == "cuda":
-        # fp16 needs loss scaling, which the loop does not do; older GPUs compute in fp32
+        # fp16 must be asked for: a split cannot scale losses, and older GPUs compute in fp32 too
         return "bf16" if torch.cuda.get_device_capability(device) >= (8, 0) else "fp32"
     capabilities = torch.backends.cpu.get_cpu_capability()
     native = bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()) and capabilities.startswith("AVX512")

@@ -31,10 +31,14 @@ class Group:
         return cls(0, 1)
 
     @classmethod
-    def from_environment(cls, timeout_s: float = 120.0) -> Group:
-        """The group that torchrun's environment variables describe, over gloo; raises GroupError."""
+    def from_environment(cls, timeout_s: float = 120.0, cuda: bool = False) -> Group:
+        """The group that torchrun's environment variables describe, over gloo; raises GroupError.
+
+        With `cuda` tensors on GPUs go over NCCL, and those of the group's own methods over gloo all the same.
+        """
+        backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
         try:
-            dist.init_process_group("gloo", timeout=timedelta(seconds=timeout_s))
+            dist.init_process_group(backend, timeout=timedelta(seconds=timeout_s))
         except (RuntimeError, ValueError) as error:
             raise GroupError(f"the ranks could not form a group: {error}") from error
         return cls(dist.get_rank(), dist.get_world_size(), dist.group.WORLD)

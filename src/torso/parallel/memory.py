@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
 from pathlib import Path
 
@@ -9,10 +10,18 @@ import torch
 
 
 def peak_memory(device: torch.device | None = None) -> int:
-    """The most so far, in bytes: of the device where CUDA is used, else resident."""
+    """The most since `forget_peak` or the start, in bytes: of the device where CUDA is used, else resident."""
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return int(torch.cuda.max_memory_allocated(device))
     return peak_resident()
+
+
+def forget_peak() -> None:
+    """From here on the peak is that of what follows; where the system does not offer it (only Linux does), of all."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.reset_peak_memory_stats()
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
 def peak_resident() -> int:

@@ -10,7 +10,7 @@ import json
 import math
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,6 +28,8 @@ class DecodedExample:
     mr: str
     output: str
     references: tuple[str, ...]
+    slot_errors: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Slots by kind (missing, added, wrong); empty where they were not looked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,8 +209,11 @@ def _read_outputs(path: Path) -> tuple[DecodedExample, ...]:
         try:
             fields = json.loads(line)
             references = tuple(map(str, fields["references"]))
-            examples.append(DecodedExample(mr=fields["mr"], output=fields["output"], references=references))
-        except (ValueError, KeyError, TypeError):
+            errors = {str(kind): tuple(map(str, slots)) for kind, slots in fields.get("slot_errors", {}).items()}
+            examples.append(
+                DecodedExample(mr=fields["mr"], output=fields["output"], references=references, slot_errors=errors)
+            )
+        except (ValueError, KeyError, TypeError, AttributeError):
             continue
     return tuple(examples)
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+from torso.files import replace_atomically
 from torso.report.log import DecodedExample, Evaluation, Run, find_setting, flatten, read_run
 from torso.report.plots import Plot, epoch_plots, step_plots, to_svg
 from torso.report.style import CSS
@@ -22,7 +23,6 @@ from torso.report.tables import (
 )
 from torso.report.units import count, duration, number, size
 from torso.training.best import PERPLEXITY, best_step
-from torso.training.files import replace_atomically
 
 _NUM_EXAMPLES = 6
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -165,8 +165,7 @@ def _epochs(run: Run) -> str:
 
 def _epoch_scores(run: Run) -> str:
     """Of dev, on which the best checkpoint is chosen."""
-    greedily = [e for e in run.evaluations if not e.record.decoding and not e.record.partial]
-    on_dev = [e for e in greedily if e.record.subset == "dev" and e.record.adapted]
+    on_dev = [e for e in run.evaluations if e.record.can_choose and not e.record.decoding]
     best_by = str(find_setting(run.settings, "best_by") or PERPLEXITY)
     known = {e.record.step for e in on_dev}
     scores = epoch_score_table(run.epochs, on_dev, best_step([e.record for e in on_dev], known, best_by))

@@ -43,6 +43,7 @@ th:first-child, td:first-child { text-align: left; } td.best { color: var(--good
 .example .mr { font-family: ui-monospace, Menlo, "DejaVu Sans Mono", monospace; font-size: 13px;
   color: var(--soft); }
 .example dl { display: grid; grid-template-columns: 110px 1fr; gap: 4px 12px; margin: 8px 0 0; }
+.example mark { color: inherit; background: var(--mark); border-bottom: 2px solid currentColor; }
 .example dt { color: var(--soft); font-size: 13px; } .example dd { margin: 0; }
 .example dd.output { background: var(--mark); border-radius: 6px; padding: 1px 8px; margin-left: -8px; }
 ul.plain { margin: 0; padding: 0; list-style: none; } .note { font-size: 13px; }

@@ -6,6 +6,8 @@ import html
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from torso.data.slots import parse_mr
+from torso.errors import DataError
 from torso.records import EpochRecord
 from torso.report.log import DecodedExample, Evaluation
 from torso.report.units import count, duration, number, size
@@ -121,15 +123,34 @@ def _score(evaluation: Evaluation | None, name: str) -> str:
 
 
 def example(decoded: DecodedExample, base_output: str | None) -> str:
-    """One decoded example beside its references."""
+    """One decoded example beside its references; slots that it leaves out or changes are marked in the input."""
     rows = [f'<dt>decoded</dt><dd class="output">{escape(decoded.output) or "(nothing)"}</dd>']
+    errors = "; ".join(f"{kind}: {', '.join(slots)}" for kind, slots in decoded.slot_errors.items() if slots)
+    rows += [f'<dt>slot errors</dt><dd class="errors">{escape(errors)}</dd>'] if errors else []
     if base_output is not None:
         rows.append(f"<dt>before</dt><dd>{escape(base_output) or '(nothing)'}</dd>")
     references = "".join(f"<li>{escape(text)}</li>" for text in decoded.references[:4])
     more = len(decoded.references) - 4
     references += f'<li class="note">and {more} more</li>' if more > 0 else ""
     rows.append(f'<dt>references</dt><dd><ul class="plain">{references}</ul></dd>')
-    return f'<div class="example"><div class="mr">{escape(decoded.mr)}</div><dl>{"".join(rows)}</dl></div>'
+    return f'<div class="example"><div class="mr">{_marked(decoded)}</div><dl>{"".join(rows)}</dl></div>'
+
+
+def _marked(decoded: DecodedExample) -> str:
+    """The input, with missing and wrong slots marked."""
+    faults = {slot: kind for kind in ("missing", "wrong") for slot in decoded.slot_errors.get(kind, ())}
+    if not faults:
+        return escape(decoded.mr)
+    try:
+        slots = parse_mr(decoded.mr)
+    except DataError:
+        return escape(decoded.mr)
+    return ", ".join(
+        f'<mark title="{faults[name]}">{escape(f"{name}[{value}]")}</mark>'
+        if name in faults
+        else escape(f"{name}[{value}]")
+        for name, value in slots
+    )
 
 
 def card(name: str, value: str, was: str = "") -> str:

@@ -17,16 +17,12 @@ def best_step(records: Sequence[Record], saved: Collection[int], best_by: str = 
     are those of greedy outputs; evaluations of the base model, or of a part of dev, do not count. Of equals the newest.
     None when nothing is known.
     """
-    on_dev = [r for r in records if isinstance(r, EvaluationRecord) and _counts(r)]
+    on_dev = [r for r in records if isinstance(r, EvaluationRecord) and r.can_choose]
     scored = {r.step: -r.scores[best_by] for r in on_dev if best_by in r.scores and not r.decoding}
     perplexity = {r.step: r.perplexity for r in on_dev}
     loss = {r.step: r.loss for r in records if isinstance(r, EpochRecord)}
     found = (_lowest(values, saved) for values in (scored, perplexity, loss))
     return next((step for step in found if step is not None), None)
-
-
-def _counts(record: EvaluationRecord) -> bool:
-    return record.subset == "dev" and record.adapted and not record.partial
 
 
 def _lowest(values: dict[int, float], saved: Collection[int]) -> int | None:

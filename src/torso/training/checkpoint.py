@@ -22,10 +22,12 @@ from torch import Tensor
 
 from torso import faults
 from torso.errors import CheckpointError
-from torso.training.files import make_directory, sync_directory, write_synced
+from torso.files import make_directory, sync_directory, write_synced
 from torso.training.optimizer import MOMENTS
 from torso.training.part import fingerprint
 
+SCALE = "loss_scale"
+"""Of fp16, in the state."""
 STATE, INFO, MANIFEST = "state.safetensors", "info.json", "manifest.json"
 
 
@@ -46,7 +48,8 @@ class Checkpoint:
         missing = [key for key in keys if key not in self.state]
         if missing:
             raise CheckpointError(f"the checkpoint of step {self.step} lacks {missing[0]} and {len(missing) - 1} more")
-        return {key: self.state[key] for key in keys} | {"optimizer_step": self.state["optimizer_step"]}
+        keys += ["optimizer_step", *(key for key in (SCALE,) if key in self.state)]
+        return {key: self.state[key] for key in keys}
 
     def names(self, layers: range) -> list[str]:
         """Trainable parameters of these blocks."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from torso.parallel.group import Group
-from torso.parallel.memory import peak_memory
+from torso.parallel.memory import forget_peak, peak_memory
 from torso.parallel.traffic import Traffic
 from torso.records import EpochRecord, StepRecord
 from torso.training.learner import Learner, MicroBatchResult
@@ -26,6 +26,16 @@ class StepTotals:
     padded_tokens: int
 
 
+@dataclass(frozen=True)
+class _Used:
+    """By rank."""
+
+    sent: tuple[int, ...]
+    received: tuple[int, ...]
+    server_memory: int
+    memory: tuple[int, ...]
+
+
 class Meter:
     """Measures one step after the other."""
 
@@ -38,6 +48,8 @@ class Meter:
     def start(self) -> None:
         """A step begins."""
         self.results = []
+        # what loading and saving take is not the step's
+        forget_peak()
         self._started = time.perf_counter()
 
     def gather(self, num_micro_batches: int) -> StepTotals:
@@ -56,7 +68,7 @@ class Meter:
     def step_record(self, step: int, epoch: int, totals: StepTotals, update: Update, norm: float) -> StepRecord:
         """The log's line; all ranks call it together."""
         seconds = time.perf_counter() - self._started
-        sent, received, server_memory, memory = self._gather_traffic()
+        used = self._gather_traffic()
         return StepRecord(
             step=step,
             epoch=epoch,
@@ -70,10 +82,13 @@ class Meter:
             learning_rate=update.learning_rate,
             skipped=update.skip,
             seconds=seconds,
-            memory_bytes=memory,
-            server_memory_bytes=server_memory,
-            bytes_sent=sent,
-            bytes_received=received,
+            memory_bytes=max(used.memory),
+            memory_sum_bytes=sum(used.memory),
+            server_memory_bytes=used.server_memory,
+            bytes_sent=sum(used.sent),
+            bytes_sent_max=max(used.sent),
+            bytes_received=sum(used.received),
+            bytes_received_max=max(used.received),
         )
 
     def epoch_record(self, steps: Sequence[StepRecord]) -> EpochRecord:
@@ -92,15 +107,16 @@ class Meter:
             seconds=seconds,
             tokens_per_second=real / seconds,
             memory_bytes=max(s.memory_bytes for s in steps),
+            memory_sum_bytes=max(s.memory_sum_bytes for s in steps),
             server_memory_bytes=max(s.server_memory_bytes for s in steps),
             bytes_sent=sum(s.bytes_sent for s in steps),
             bytes_received=sum(s.bytes_received for s in steps),
         )
 
-    def _gather_traffic(self) -> tuple[int, int, int, int]:
-        """Bytes sent and received by all ranks since the last call; largest memory of a worker and of a rank."""
+    def _gather_traffic(self) -> _Used:
+        """By rank, since the last call; of a worker's memory the largest that any rank knows."""
         now, before = self._learner.traffic(), self._traffic
         self._traffic = Traffic(now.sent, now.received)
         own = [now.sent - before.sent, now.received - before.received, now.memory_bytes, peak_memory()]
-        ranks = self._group.all_gather_ints(own)
-        return sum(r[0] for r in ranks), sum(r[1] for r in ranks), max(r[2] for r in ranks), max(r[3] for r in ranks)
+        sent, received, server_memory, memory = zip(*self._group.all_gather_ints(own), strict=True)
+        return _Used(sent, received, max(server_memory), memory)

@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from torso.errors import RunDirectoryError, StorageError
+from torso.files import append, make_directory, replace_atomically, sync_file
 from torso.records import Record, parse_line, to_line
-from torso.training.files import append, make_directory, replace_atomically, sync_file
 from torso.training.lock import LOCK, held_error, holder, locked
 
 
@@ -57,6 +57,13 @@ class RunDirectory:
         except (OSError, StorageError) as error:
             raise RunDirectoryError(f"{path} cannot be made: {error}", "Choose another --run-dir.") from error
         return cls(path)
+
+    @classmethod
+    def elsewhere(cls, path: Path) -> RunDirectory:
+        """Rank 0's, maybe on another machine, for a rank that neither reads nor writes it."""
+        run = cls.__new__(cls)
+        run.path = path
+        return run
 
     @staticmethod
     def check_unused(path: Path) -> None:

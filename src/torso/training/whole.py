@@ -12,17 +12,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torso import faults
 from torso.errors import CheckpointError, GroupError
 from torso.parallel.group import Group
 from torso.parallel.strategy import Strategy, Wave
 from torso.parallel.traffic import Traffic
 from torso.randomness import DropoutKey, dropout_scope
 from torso.training.agreement import on_leader
-from torso.training.checkpoint import Checkpoint
+from torso.training.checkpoint import SCALE, Checkpoint
 from torso.training.config import OptimizerConfig
 from torso.training.learner import MicroBatch, MicroBatchResult
 from torso.training.optimizer import MOMENTS, AdamW
 from torso.training.part import Norms, Update
+from torso.training.scaler import LossScaler
 
 IDLE = torch.zeros(1, 2, dtype=torch.int64)
 """What a rank without a micro-batch computes, so that the others do not wait: two tokens, none of them a target."""
@@ -40,6 +42,8 @@ class Recipe:
     seed: int
     """Of dropout."""
     device: torch.device
+    scaled: bool = False
+    """Whether losses are scaled, for fp16."""
     after_update: Callable[[], None] = lambda: None
     """Called when parameters have changed, for modules that keep something that follows from them."""
 
@@ -50,6 +54,7 @@ class WholeModel:
     def __init__(self, strategy: Strategy, group: Group, recipe: Recipe) -> None:
         self._strategy, self._group, self._recipe = strategy, group, recipe
         self._optimizer = AdamW(strategy.pieces, recipe.optimizer)
+        self._scaler = LossScaler() if recipe.scaled else None
         self._gradients: dict[str, Tensor] = {}
         self._as_built = True
 
@@ -69,23 +74,24 @@ class WholeModel:
         ranks, results = self._group.world_size, list[MicroBatchResult]()
         for first in range(0, len(micro_batches), ranks):
             wave = micro_batches[first : first + ranks]
-            with self._strategy.wave(Wave(len(wave), is_last=first + ranks >= len(micro_batches))):
-                if self._group.rank < len(wave):
-                    results.append(self._one(step, wave[self._group.rank]))
-                else:
-                    self._run(IDLE, torch.zeros_like(IDLE, dtype=torch.bool))
+            with faults.around("client", self._group.rank, "wave", step):
+                results += self._wave(step, wave, is_last=first + ranks >= len(micro_batches))
         return results
 
     def prepare(self, step: int, num_micro_batches: int) -> Norms:
         """See Learner."""
         self._gradients = self._strategy.gradients()
-        squared = self._strategy.squared_norms(self._gradients)
+        found, scale = self._strategy.squared_norms(self._gradients), self._scale
+        squared = {name: value / scale / scale for name, value in found.items()}
         return Norms(squared, all(value < float("inf") for value in squared.values()))
 
     def commit(self, step: int, update: Update) -> None:
         """See Learner."""
         if not update.skip:
-            self._optimizer.update(self._gradients, update.divisor, update.clip_factor, update.learning_rate)
+            divisor = update.divisor * self._scale
+            self._optimizer.update(self._gradients, divisor, update.clip_factor, update.learning_rate)
+        if self._scaler is not None:
+            self._scaler.update(overflowed=update.skip)
         self._discard()
         self._recipe.after_update()
 
@@ -98,7 +104,10 @@ class WholeModel:
                 whole = self._strategy.whole(name, share)
                 if self._group.rank == 0:
                     state[f"{kind}:{name}"] = whole.detach().cpu().clone()
-        return state | {"optimizer_step": torch.tensor([self._optimizer.num_updates])} if self._group.rank == 0 else {}
+        if self._group.rank != 0:
+            return {}
+        scale = {} if self._scaler is None else {SCALE: self._scaler.state()}
+        return state | scale | {"optimizer_step": torch.tensor([self._optimizer.num_updates])}
 
     def traffic(self) -> Traffic:
         """See Learner."""
@@ -106,6 +115,17 @@ class WholeModel:
 
     def close(self) -> None:
         """See Learner."""
+
+    def _wave(self, step: int, wave: Sequence[MicroBatch], is_last: bool) -> list[MicroBatchResult]:
+        with self._strategy.wave(Wave(len(wave), is_last)):
+            if self._group.rank < len(wave):
+                return [self._one(step, wave[self._group.rank])]
+            self._run(IDLE, torch.zeros_like(IDLE, dtype=torch.bool))
+            return []
+
+    @property
+    def _scale(self) -> float:
+        return 1.0 if self._scaler is None else self._scaler.scale
 
     def _one(self, step: int, batch: MicroBatch) -> MicroBatchResult:
         with dropout_scope(DropoutKey(self._recipe.seed, step, batch.index)):
@@ -116,7 +136,7 @@ class WholeModel:
         device = self._recipe.device
         try:
             loss = self._strategy.loss(token_ids.to(device), target_mask.to(device))
-            loss.backward()  # type: ignore[no-untyped-call]
+            (loss * self._scale if self._scaler else loss).backward()  # type: ignore[no-untyped-call]
         except RuntimeError as error:
             if self._group.world_size == 1:
                 raise
@@ -135,6 +155,8 @@ class WholeModel:
             for moment in MOMENTS:
                 self._optimizer.moments[moment][name].zero_()
         self._optimizer.num_updates = 0
+        if self._scaler is not None:
+            self._scaler.load(None)
 
     def _take_over(self, load: Callable[[], Checkpoint]) -> None:
         """Rank 0 hands the checkpoint out, one tensor after the other."""
@@ -144,9 +166,13 @@ class WholeModel:
             state.update(load().select(self._strategy.pieces))
             for name in self._strategy.pieces:
                 self._check(name, state)
-            return {"updates": int(state["optimizer_step"])}
+            scale = state[SCALE].tolist() if SCALE in state else None
+            return {"updates": int(state["optimizer_step"]), "scale": scale}
 
-        self._optimizer.num_updates = on_leader(self._group, read)["updates"]
+        found = on_leader(self._group, read)
+        self._optimizer.num_updates = found["updates"]
+        if self._scaler is not None:
+            self._scaler.load(None if found["scale"] is None else torch.tensor(found["scale"], dtype=torch.float64))
         for name, piece in self._strategy.pieces.items():
             shares = {"adapter": piece} | {moment: self._optimizer.moments[moment][name] for moment in MOMENTS}
             for kind, share in shares.items():

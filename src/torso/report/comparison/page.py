@@ -35,11 +35,10 @@ def _findings(comparison: Comparison) -> str:
 
 
 def _group(group: Group) -> str:
-    title = f"{group.model}, {group.num_processes} process{'' if group.num_processes == 1 else 'es'}"
     figures = "".join(f'<figure class="plot">{to_svg(plot)}</figure>' for plot in group_plots(group))
     epochs = f"<h3>By epoch</h3>{_html(epochs_table(group))}" if group.done else ""
     plots = f'<p class="note">{_ASIDE}</p><div class="plots">{figures}</div>' if figures else ""
-    return f"<h2>{escape(title)}</h2>{_html(group_table(group))}{plots}{epochs}"
+    return f"<h2>{escape(group.title)}</h2>{_html(group_table(group))}{plots}{epochs}"
 
 
 def _agreement(comparison: Comparison) -> str:

@@ -115,7 +115,7 @@ def _figures(steps: Sequence[StepRecord], warm_up_steps: int, num_ranks: int, nu
         timed_real_tokens=sum(s.real_tokens for s in timed),
         timed_padded_tokens=sum(s.padded_tokens for s in timed),
         memory_bytes=max(ranks),
-        memory_sum_bytes=ranks[0] * num_ranks + ranks[1] * num_workers,
-        bytes_sent=sum(s.bytes_sent for s in steps) // num_ranks,
-        bytes_received=sum(s.bytes_received for s in steps) // num_ranks,
+        memory_sum_bytes=(max(s.memory_sum_bytes for s in steps) or ranks[0] * num_ranks) + ranks[1] * num_workers,
+        bytes_sent=sum(s.bytes_sent_max or s.bytes_sent // num_ranks for s in steps),
+        bytes_received=sum(s.bytes_received_max or s.bytes_received // num_ranks for s in steps),
     )

@@ -156,6 +156,11 @@ class Group:
         return f"{Path(self.model).name}-{self.num_processes}"
 
     @property
+    def title(self) -> str:
+        """For people."""
+        return f"{self.model}, {self.num_processes} process{'' if self.num_processes == 1 else 'es'}"
+
+    @property
     def done(self) -> list[Result]:
         """Those with figures."""
         return [result for result in self.results if result.done]

@@ -8,6 +8,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+from torso.files import make_directory, replace_atomically, storing
 from torso.records import finite
 from torso.report.comparison.findings import findings
 from torso.report.comparison.page import comparison_page
@@ -26,7 +27,6 @@ from torso.report.comparison.tables import (
 )
 from torso.report.comparison.trials import TOLERANCE, Comparison, Result
 from torso.report.plots import to_png
-from torso.training.files import make_directory, replace_atomically, storing
 
 PAGE, DOCUMENT, TEXT, MARKDOWN, CSV, PLOTS = (
     "report.html",
@@ -59,10 +59,7 @@ def write_comparison(path: Path) -> Comparison:
 
 
 def _titled(comparison: Comparison) -> list[tuple[str, Table]]:
-    groups = [
-        (f"{group.model}, {group.num_processes} process{'' if group.num_processes == 1 else 'es'}", group_table(group))
-        for group in comparison.groups
-    ]
+    groups = [(group.title, group_table(group)) for group in comparison.groups]
     cost = [("How cost grows", cost_table(comparison))] if len(groups) > 1 else []
     return [*groups, *cost, ("The paper's Table 1", paper_table())]
 

@@ -43,6 +43,7 @@ class JobSpec:
     ) -> OpenRequest:
         """The opening message."""
         embd, attn, resid = self.dropout
+        assert self.dtype != "fp16", "a split does not scale losses; settings were checked"
         return OpenRequest(
             job=job,
             generation=generation,

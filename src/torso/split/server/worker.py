@@ -17,7 +17,7 @@ from torso import faults
 from torso.errors import GroupError, RefusedError, StateLostError
 from torso.model.blocks import ATTENTION
 from torso.model.config import Cuts
-from torso.parallel.arithmetic import DTYPES, describe, differences
+from torso.parallel.arithmetic import SPLIT_DTYPES, describe, differences
 from torso.parallel.group import Group
 from torso.parallel.memory import peak_memory
 from torso.split.protocol.codec import decode
@@ -72,7 +72,7 @@ class Worker:
             layers=[s.head_cut, s.tail_cut],
             base_fingerprint=self.base.fingerprint,
             arithmetic=self.arithmetic,
-            dtypes=list(DTYPES),
+            dtypes=list(SPLIT_DTYPES),
             limits=Limits(
                 max_body_bytes=s.max_body_bytes,
                 max_tokens=s.max_tokens,

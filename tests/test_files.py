@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from torso import files
 from torso.errors import StorageError
-from torso.training import files
 
 
 @pytest.fixture

@@ -1,0 +1,189 @@
+"""Files of references, outputs and inputs, in the formats of the official E2E scorer and as JSON Lines.
+
+The name's ending says which: `.csv` and `.tsv` have a header with columns in any order; `.jsonl` has an object a line;
+anything else is plain text, an output or input a line, or references in groups parted by blank lines. In CSV and TSV
+the encoding faults that E2E's scripts mend are mended.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torso.data.e2e import csv_records, tidy
+from torso.data.text_files import decode_utf8, read_file
+from torso.errors import DataError
+
+MR = ("mr", "meaning_representation", "src", "source", "input", "prompt")
+REFERENCE = ("ref", "reference", "references", "refs", "human_ref", "target", "completion")
+OUTPUT = ("output", "prediction", "hypothesis", "hyp", "sys", "system", "text", "generated")
+_Names = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One output, or one input's references, or one input alone (no texts)."""
+
+    place: str
+    """For errors, e.g. `refs.csv, line 3`."""
+    mr: str | None
+    texts: tuple[str, ...]
+
+
+def read_references(path: Path) -> list[Entry]:
+    """A group of references each; rows with the same input on end are one group. DataError."""
+    if _kind(path) == "plain":
+        return _groups(path)
+    merged: list[Entry] = []
+    for entry in _entries(path, (*REFERENCE, *OUTPUT)):
+        if not all(entry.texts) or not entry.texts:
+            raise DataError(f"{entry.place}: the reference is empty", "Fill it, or delete the row.")
+        if merged and entry.mr is not None and merged[-1].mr == entry.mr:
+            merged[-1] = Entry(merged[-1].place, entry.mr, merged[-1].texts + entry.texts)
+        else:
+            merged.append(entry)
+    return merged
+
+
+def read_outputs(path: Path) -> list[Entry]:
+    """One output each, which may be empty. DataError."""
+    if _kind(path) == "plain":
+        return [Entry(place, None, (line,)) for place, line in _lines(path)]
+    entries = list(_entries(path, (*OUTPUT, *REFERENCE)))
+    for entry in entries:
+        if len(entry.texts) != 1:
+            raise DataError(f"{entry.place}: {len(entry.texts)} outputs where one was expected")
+    return entries
+
+
+def read_mrs(path: Path) -> list[Entry]:
+    """One input each; rows with the same input on end are one. DataError."""
+    if _kind(path) == "plain":
+        return [Entry(place, line, ()) for place, line in _lines(path)]
+    entries: list[Entry] = []
+    for entry in _entries(path, ()):
+        if not entries or entries[-1].mr != entry.mr:
+            entries.append(entry)
+    return entries
+
+
+def merged_by_input(entries: Sequence[Entry]) -> list[Entry]:
+    """References of equal inputs in one group, wherever they stand, in order of first appearance."""
+    found: dict[str | None, Entry] = {}
+    for entry in entries:
+        first = found.setdefault(entry.mr, Entry(entry.place, entry.mr, ()))
+        found[entry.mr] = Entry(first.place, first.mr, first.texts + entry.texts)
+    return list(found.values())
+
+
+def _kind(path: Path) -> str:
+    return {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl"}.get(path.suffix.lower(), "plain")
+
+
+def _text(path: Path) -> str:
+    text = decode_utf8(str(path), read_file(path))
+    if not text.strip():
+        raise DataError(f"{path} is empty", "Is it the right file?")
+    return text
+
+
+def _lines(path: Path) -> Iterator[tuple[str, str]]:
+    """(place, line), stripped, as the official scorer reads it; the file's last end of line begins no other."""
+    lines = _text(path).removesuffix("\n").split("\n")
+    _refuse_tables(path, lines[0])
+    for number, line in enumerate(lines, start=1):
+        yield f"{path}, line {number}", line.strip()
+
+
+def _groups(path: Path) -> list[Entry]:
+    groups: list[Entry] = []
+    going_on = False
+    for place, line in _lines(path):
+        if line and going_on:
+            groups[-1] = Entry(groups[-1].place, None, (*groups[-1].texts, line))
+        elif line:
+            groups.append(Entry(place, None, (line,)))
+        going_on = bool(line)
+    return groups
+
+
+def _refuse_tables(path: Path, line: str) -> None:
+    cells = {cell.strip().strip('"').lower() for cell in line.replace("\t", ",").split(",")}
+    if len(cells) > 1 and cells <= {*MR, *REFERENCE, *OUTPUT}:
+        raise DataError(f"{path} begins with a table's header, {line[:60]!r}", "Let its name end in .csv or .tsv.")
+
+
+def _entries(path: Path, names: _Names) -> Iterator[Entry]:
+    return _of_jsonl(path, names) if _kind(path) == "jsonl" else _of_table(path, names)
+
+
+def _of_table(path: Path, names: _Names) -> Iterator[Entry]:
+    records = csv_records(str(path), _text(path), "\t" if _kind(path) == "tsv" else ",")
+    counts: Counter[str] = Counter()
+    _, header = next(records, (1, []))
+    columns = [cell.strip().lower() for cell in header]
+    mr, text = _column(path, columns, MR), _column(path, columns, names)
+    if (text if names else mr) is None:
+        found = ", ".join(map(repr, header[:8]))[:200]
+        raise DataError(
+            f"{path}: no column of {found} is named {' or '.join(names or MR)}", "Name it in the first line."
+        )
+    for line, record in records:
+        place = f"{path}, line {line}"
+        if not any(cell.strip() for cell in record):
+            continue
+        if len(record) != len(header):
+            found = f"{place}: {len(record)} columns where the header has {len(header)}"
+            raise DataError(found, "Quote a value that contains the separator, a quote or a line break.")
+        texts = () if text is None else (tidy(record[text], counts),)
+        yield Entry(place, None if mr is None else tidy(record[mr], counts), texts)
+
+
+def _column(path: Path, columns: list[str], names: _Names) -> int | None:
+    """The first of these names that is there."""
+    for name in names:
+        if columns.count(name) > 1:
+            raise DataError(f"{path}: two columns are named {name!r}")
+        if name in columns:
+            return columns.index(name)
+    return None
+
+
+def _of_jsonl(path: Path, names: _Names) -> Iterator[Entry]:
+    for number, line in enumerate(_text(path).split("\n"), start=1):
+        if line.strip():
+            yield _of_object(f"{path}, line {number}", line, names)
+
+
+def _of_object(place: str, line: str, names: _Names) -> Entry:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{place}: not JSON ({str(error)[:80]})", "Expected one object a line.") from None
+    if not isinstance(value, dict):
+        raise DataError(f"{place}: {line.strip()[:60]!r} is not an object")
+    mr = _first(value, MR)
+    found = _first(value, names)
+    if (found if names else mr) is None:
+        keys = ", ".join(map(repr, value))[:200] or "none"
+        raise DataError(f"{place}: no key is named {' or '.join(names or MR)} (keys: {keys})")
+    texts = found if isinstance(found, list) else [] if found is None else [found]
+    strings = tuple(_string(place, text) for text in texts)
+    return Entry(place, None if mr is None else _string(place, mr), strings)
+
+
+def _first(value: Mapping[str, object], names: _Names) -> object:
+    return next((value[name] for name in names if name in value), None)
+
+
+def _string(place: str, text: object) -> str:
+    if not isinstance(text, str):
+        raise DataError(f"{place}: {json.dumps(text)[:60]} is not a string")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise DataError(f"{place}: half of a surrogate pair") from None
+    return " ".join(text.split())
