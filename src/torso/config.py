@@ -138,7 +138,17 @@ class RunConfig:
     """Newest checkpoints that are kept, at least 2; the best one is kept besides."""
     keep_epochs: int = 5
     """Besides, the ends of so many newest epochs: all of them are scored on dev when training ends."""
-    best_by: Literal["perplexity", "official_bleu", "hf_bleu", "hf_meteor"] = "perplexity"
+    best_by: Literal[
+        "perplexity",
+        "official_bleu",
+        "official_nist",
+        "official_rouge_l",
+        "official_cider",
+        "hf_bleu",
+        "hf_meteor",
+        "slot_error_rate",
+        "name_copied",
+    ] = "perplexity"
     """Which score on dev decides which checkpoint is the best."""
     evaluate: Literal["dev", "test", "none"] = "dev"
     """What is decoded and scored at the end of training."""
@@ -268,48 +278,6 @@ class RunConfig:
     def from_toml(cls, path: Path) -> RunConfig:
         """Settings in a file, the rest at their defaults; raises ConfigError naming what is wrong."""
         return cls(**read_settings(path, cls)).checked()
-
-
-MAY_CHANGE = frozenset(
-    {
-        "epochs",
-        "server",
-        "clients",
-        "window",
-        "wire",
-        "read_timeout_s",
-        "patience_s",
-        "device",
-        "strategy",
-        "nproc",
-        "shard_size",
-        "deterministic",
-        "activation_checkpointing",
-        "compile",
-        "threads",
-        "checkpoint_every_steps",
-        "checkpoint_every_minutes",
-        "keep_checkpoints",
-        "keep_epochs",
-        "best_by",
-        "evaluate",
-        "allow_inexact",
-    }
-)
-"""What may change on resume; everything else decides the bits. Where one of these does, the arithmetic has it."""
-
-
-def check_resume(old: RunConfig, new: RunConfig) -> None:
-    """Raise ConfigError naming the settings that differ though they may not."""
-    changed = [
-        f"{field.name} ({getattr(old, field.name)} to {getattr(new, field.name)})"
-        for field in dataclasses.fields(RunConfig)
-        if field.name not in MAY_CHANGE and getattr(old, field.name) != getattr(new, field.name)
-    ]
-    if changed:
-        raise ConfigError(
-            f"a resumed run keeps its settings, but these differ: {', '.join(changed)}", "Start a new run."
-        )
 
 
 def read_settings(path: Path, *classes: type[Any]) -> dict[str, Any]:
