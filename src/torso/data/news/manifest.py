@@ -71,6 +71,8 @@ class Manifest:
     def save(self, folder: Path) -> None:
         """Raises StorageError."""
         document = asdict(self) | {"fingerprint": self.fingerprint}
+        for name, split in self.splits.items():
+            document["splits"][name]["blocks"] = split.num_blocks(self.block_size)
         replace_atomically(folder / NAME, json.dumps(document, indent=1).encode() + b"\n")
 
     @classmethod

@@ -26,7 +26,7 @@ from torso.data.news.vocabulary import SAMPLE_CHARACTERS, check_size, train_voca
 from torso.data.news.work import BATCH_CHARACTERS, DIGEST_SIZE, Article, Recipe, articles_of, in_order, pool
 from torso.data.tokenizer import Tokenizer
 from torso.errors import ConfigError, DataError, RunDirectoryError
-from torso.files import replace_atomically, storing
+from torso.files import remove_temporaries, replace_atomically, storing
 
 SAVE_EVERY_S = 20.0
 BATCH_ROWS = 4096
@@ -92,10 +92,12 @@ class NewsConfig:
 def prepare(config: NewsConfig, out: Path, say: Say) -> Manifest:
     """Do it, or what is left of it. Raises a RequestError, or StorageError; the same call then goes on."""
     request = config.checked().request()
+    remove_temporaries(out)
     if (out / NAME).is_file():
         manifest = Manifest.load(out)
         check_request(out, manifest.request, request)
         manifest.check(out)
+        _forget_progress(out)
         return manifest
     progress = Progress.load(out, request)
     if progress is None:
@@ -255,10 +257,14 @@ class _Preparation:
         )
         replace_atomically(self._out / "report.txt", report(manifest).encode())
         manifest.save(self._out)
-        for name in (PROGRESS, SEEN):
-            with storing(self._out / name):
-                (self._out / name).unlink()
+        _forget_progress(self._out)
         return manifest
+
+
+def _forget_progress(out: Path) -> None:
+    for path in (out / PROGRESS, out / SEEN):
+        with storing(path):
+            path.unlink(missing_ok=True)
 
 
 def _is_dev(article: Article, share: float) -> bool:
