@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -72,7 +73,11 @@ def test_another_tokenizer_than_the_data_was_prepared_with_is_refused(
     prepared: Path, refuse: Refuse, tmp_path: Path
 ) -> None:
     line = refuse("train", "--model", "mini", "--data", f"news:{prepared}", "--run-dir", tmp_path / "run")
-    assert "was prepared with another tokenizer than that of mini" in line
+    assert re.search(
+        r"was prepared with another tokenizer, of \d+ tokens \(\w{12}\), than --model mini has, of 4,096 \(\w{12}\)\."
+        " Prepare the articles again with --model mini, or train the model",
+        line,
+    )
 
 
 def test_blocks_longer_than_the_models_positions_are_refused(

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer as Reference
 
+from torso.data.corpus import MadeWith
 from torso.data.encoding import encode_split
 from torso.data.micro_batches import BatchPlan
 from torso.data.news import prepare as module
@@ -158,6 +159,8 @@ def test_stopped_again_and_again_it_ends_with_the_same_bytes(config: NewsConfig,
         for path in (*tmp_path.glob("*.bin"), *tmp_path.glob("*.index"), tmp_path / "seen.digests"):
             with path.open("ab") as file:
                 file.write(b"torn")
+        (tmp_path / ".progress.json.tmp-1").write_text("torn")
+        (tmp_path / ".tokenizer.tmp-1").mkdir()
     prepare(config, tmp_path, quiet)
     assert content(tmp_path) == content(whole)
 
@@ -281,7 +284,7 @@ def test_a_vocabulary_of_a_given_size_is_learnt_and_used(config: NewsConfig, tmp
     assert tokenizer.vocab_size == 280
     assert tokenizer.decode(stream(both[0], "train")).startswith(expected(config)[0])
     assert content(both[0]) == content(both[1])
-    assert load_news(str(both[0])).tokenizer == tokenizer.fingerprint
+    assert load_news(str(both[0])).tokenizer == MadeWith(tokenizer.fingerprint, 280, both[0] / "tokenizer")
 
 
 @pytest.fixture(scope="module")

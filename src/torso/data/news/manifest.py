@@ -16,6 +16,8 @@ from torso.files import replace_atomically
 NAME = "manifest.json"
 FORMAT = 1
 SPLITS = ("train", "dev")
+TOKENIZER = "tokenizer"
+"""Folder of a vocabulary that was learnt."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,8 @@ from typing import overload
 import numpy as np
 import numpy.typing as npt
 
-from torso.data.corpus import Corpus, Group
-from torso.data.news.manifest import Manifest, Split
+from torso.data.corpus import Corpus, Group, MadeWith
+from torso.data.news.manifest import TOKENIZER, Manifest, Split
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +77,12 @@ def load_news(where: str) -> Corpus:
     folder = Path(where).expanduser()
     manifest = Manifest.load(folder)
     manifest.check(folder)
+    own = folder / TOKENIZER
     splits = {name: BlockGroups(folder, manifest, split) for name, split in manifest.splits.items()}
     return Corpus(
         name=f"news:{where}",
         splits={name: groups for name, groups in splits.items() if groups},
-        tokenizer=manifest.tokenizer,
+        tokenizer=MadeWith(manifest.tokenizer, manifest.vocab_size, own if own.is_dir() else None),
         identity=manifest.fingerprint,
     )
 

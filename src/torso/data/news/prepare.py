@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from torso.data.news.manifest import FORMAT, NAME, SPLITS, Manifest, describe_split
+from torso.data.news.manifest import FORMAT, NAME, SPLITS, TOKENIZER, Manifest, describe_split
 from torso.data.news.normalising import Normalising
 from torso.data.news.progress import NAME as PROGRESS
 from torso.data.news.progress import Progress, check_request
@@ -33,7 +33,6 @@ BATCH_ROWS = 4096
 BATCHES_AHEAD = 3
 """For each worker."""
 SEEN = "seen.digests"
-TOKENIZER = "tokenizer"
 
 
 class Say(Protocol):
