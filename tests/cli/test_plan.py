@@ -16,6 +16,8 @@ from torso.cli.parsing import parse
 from torso.cli.planning import LOOPBACK, Lengths, default_file, machine, setting_of
 from torso.cli.serve import ServeArguments, parse_layers
 from torso.config import RunConfig
+from torso.errors import WeightsError
+from torso.model import hub
 from torso.planner.calibration import Calibration, Entry
 from torso.planner.costs import Costs, Line
 from torso.planner.hardware import CPU
@@ -70,6 +72,25 @@ def test_lengths_come_from_the_data_unless_they_are_given(capsys: pytest.Capture
     assert 0.0 < setting["target_share"] < 1.0
     given = plan(capsys, *words, "--tokens", "100")["setting"]
     assert (given["tokens"], given["target_share"]) == (100, 1.0)
+
+
+def test_a_model_on_the_hub_can_be_planned_for_without_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(model: str, patterns: tuple[str, ...]) -> Path:
+        raise WeightsError(f"{model} cannot be fetched")
+
+    monkeypatch.setattr(hub, "_from_hub", refuse)
+    assert main(["plan", "--model", "gpt2-xl", "--devices", "2", *GPUS[:4]]) == 0
+    shown = capsys.readouterr()
+    assert "lengths are counted in mini's tokens, which are more: gpt2-xl cannot be fetched" in shown.err
+    assert "torso train --model gpt2-xl" in shown.out
+
+
+def test_a_split_in_fp16_is_not_applicable(capsys: pytest.CaptureFixture[str]) -> None:
+    found = plan(capsys, "--model", "gpt2", "--tokens", "64", "--devices", "2", "--dtype", "fp16", *GPUS)["strategies"]
+    assert not found["split"]["applicable"]
+    assert found["ddp"]["applicable"]
 
 
 def test_people_get_a_line_and_a_sentence_a_strategy(capsys: pytest.CaptureFixture[str]) -> None:

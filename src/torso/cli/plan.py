@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Any, Literal
 from torso.adapters.config import TARGETS
 from torso.cli.parsing import parse
 from torso.config import RunConfig
+from torso.errors import WeightsError
+from torso.model.config import SIZES
 from torso.planner.calibration import Calibration
 from torso.planner.hardware import bytes_of, device_of, link_of
 from torso.planner.predict import Prediction
@@ -52,7 +55,7 @@ class PlanArguments:
     """Sequences in one optimizer step."""
     micro_batch_size: int = 4
     """Sequences in one forward and backward."""
-    dtype: Literal["fp32", "bf16"] = "fp32"
+    dtype: Literal["fp32", "bf16", "fp16"] = "fp32"
     """What is computed in."""
     window: int = 4
     """Micro-batches that a rank with an adapter has in flight."""
@@ -126,7 +129,7 @@ def _setting(options: PlanArguments) -> Setting:
     config = RunConfig(**_run_settings(options)).checked()
     share = options.target_share
     if options.tokens is None:
-        lengths = planning.lengths_of(config)
+        lengths = planning.lengths_of(_readable(config))
         lengths = dataclasses.replace(lengths, target_share=lengths.target_share if share is None else share)
     else:
         lengths = planning.Lengths(
@@ -136,6 +139,23 @@ def _setting(options: PlanArguments) -> Setting:
     setting = planning.setting_of(config, lengths, options.devices, device, link)
     setting = dataclasses.replace(setting, adapter=None) if options.adapter == "none" else setting
     return dataclasses.replace(setting, memory_limit=_limit(options))
+
+
+def _readable(config: RunConfig) -> RunConfig:
+    """The same with `mini`'s tokenizer where the model's own cannot be had: a plan needs lengths alone."""
+    from torso.model.hub import tokenizer_folder
+
+    if config.tokenizer is not None or config.model not in SIZES:
+        return config
+    try:
+        tokenizer_folder(config.model)
+    except WeightsError as error:
+        print(
+            f"plan: lengths are counted in mini's tokens, which are more: {error.message}; --tokens N gives one",
+            file=sys.stderr,
+        )
+        return dataclasses.replace(config, tokenizer=str(tokenizer_folder("mini")))
+    return config
 
 
 def _limit(options: PlanArguments) -> float:

@@ -43,7 +43,8 @@ def lengths_of(config: RunConfig) -> Lengths:
     """Of the data's micro-batches; reads and tokenizes it."""
     from torso.cli.assembly import Assembly
 
-    assembly = Assembly(dataclasses.replace(config, strategy="single"))
+    # drawn weights, which are never made: the shape is all that is needed
+    assembly = Assembly(dataclasses.replace(config, strategy="single", init="random"))
     plan = assembly.plan
     steps = range(1, min(plan.steps_per_epoch, 64) + 1)
     batches = [batch for step in steps for batch in plan.step(step).micro_batches]

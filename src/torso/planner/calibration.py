@@ -128,7 +128,9 @@ def read_calibration(path: Path) -> Calibration:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}", "Measure with --calibrate.") from None
+        what = f"this machine has not been measured yet (there is no {path})"
+        what = what if isinstance(error, FileNotFoundError) else f"{path} cannot be read: {error.strerror}"
+        raise ConfigError(what, "Give --calibrate, or for GPUs --device-kind and --link.") from None
     except ValueError as error:
         raise ConfigError(f"{path} is not JSON: {error}", "Measure anew with --calibrate.") from None
     try:

@@ -123,6 +123,8 @@ def refusal(setting: Setting, strategy: Strategy) -> str:
     """Why the strategy cannot do this; empty when it can."""
     if strategy == "split" and setting.adapter is None:
         return "a split trains adapters only: the server keeps the body's weights frozen"
+    if strategy == "split" and setting.dtype == "fp16":
+        return "a split has no fp16: losses are not scaled across parties"
     if strategy == "split" and setting.devices < 2:
         return "a split needs two devices, one for the client and one for the body"
     if strategy == "split" and not (setting.cuts.head_cut >= 1 and setting.cuts.body):
