@@ -57,7 +57,7 @@ class MadeWith:
     folder: Path | None = None
 
     def check(self, data: str, tokenizer: Tokenizer, named: str) -> None:
-        """Raise DataError unless ids of the data set `data` mean the same to `tokenizer`, which was given as `named`."""
+        """Raise DataError unless ids of the set `data` mean the same to `tokenizer`, which was given as `named`."""
         if self.fingerprint == tokenizer.fingerprint:
             return
         remedy = f"Prepare the articles again with {named}, or train the model whose tokenizer they were prepared with."
