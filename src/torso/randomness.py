@@ -96,7 +96,7 @@ def dropout_key() -> DropoutKey | None:
 
 def dropout(x: Tensor, p: float, site: str) -> Tensor:
     """`x` with a share `p` of its elements zeroed and the rest scaled by 1 / (1 - p); `x` itself when inactive."""
-    mask = dropout_mask(x, p, site)
+    mask = None if p == 0.0 else dropout_mask(x, p, site)
     return x if mask is None else x * mask
 
 
@@ -108,6 +108,12 @@ def dropout_mask(x: Tensor, p: float, site: str) -> Tensor | None:
     seed = hash64("dropout", key.seed, key.step, key.micro_batch, site)
     keep = _unit(_hash_range(x.numel(), seed, x.device)) >= p
     return (keep.to(x.dtype) / (1.0 - p)).reshape(x.shape)
+
+
+def keep_out_of_compiled_code() -> None:
+    """Masks are made outside of what torch.compile makes: it would take step and micro-batch for constants."""
+    global dropout_mask
+    dropout_mask = torch.compiler.disable(dropout_mask)  # type: ignore[no-untyped-call]
 
 
 def _unit(bits: Tensor) -> Tensor:

@@ -148,3 +148,11 @@ def test_the_order_of_addition_belongs_to_the_arithmetic(
     capsys.readouterr()
     line = refuse("resume", run, "--epochs", "1", "--strategy", "fsdp")
     assert "addition: fsdp on 2 ranks here, in order there" in line
+
+
+def test_compiling_without_a_compiler_is_refused_before_ranks_start(
+    train: Refuse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    line = train("--strategy", "ddp", "--compile")
+    assert "no C++ compiler 'no-such-compiler'" in line

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
+import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +25,20 @@ pytestmark = pytest.mark.slow
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("strategies")
     words = [sys.executable, "-W", "error", str(PROGRAM)]
-    ranks = [
-        subprocess.Popen([*words, str(rank), str(folder)], stderr=subprocess.PIPE, env={"PYTHONPATH": str(SOURCE)})
-        for rank in range(4)
-    ]
-    try:
-        errors = [rank.communicate(timeout=240)[1].decode() for rank in ranks]
-    finally:
+    environment = {"PYTHONPATH": str(SOURCE), "PATH": os.environ["PATH"], "TORCHINDUCTOR_CACHE_DIR": str(folder)}
+    with open(folder / "errors", "wb") as errors, ExitStack() as stack:
+        ranks = [
+            stack.enter_context(subprocess.Popen([*words, str(rank), str(folder)], stderr=errors, env=environment))
+            for rank in range(4)
+        ]
         for rank in ranks:
-            rank.kill()
-    assert [rank.returncode for rank in ranks] == [0] * 4, errors
+            stack.callback(rank.kill)
+        deadline = time.monotonic() + 500
+        # one that has failed leaves the others waiting
+        while not any(rank.poll() for rank in ranks) and None in [rank.returncode for rank in ranks]:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    assert [rank.returncode for rank in ranks] == [0] * 4, (folder / "errors").read_text()[-5000:]
     document: dict[str, Any] = json.loads((folder / "found.json").read_text(encoding="utf-8"))
     return document
 
@@ -42,9 +50,8 @@ def test_in_order_every_strategy_gives_the_bits_of_one_rank(
     found: dict[str, Any], adapter: str, strategy: str, ranks: int
 ) -> None:
     alone, together = found[f"{adapter} single"], found[f"{adapter} {strategy} {ranks}"]
-    assert {n: together[n] for n in ("losses", "norms", "digest")} == {
-        n: alone[n] for n in ("losses", "norms", "digest")
-    }
+    same = ("losses", "norms", "counts", "digest")
+    assert {n: together[n] for n in same} == {n: alone[n] for n in same}
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
@@ -64,6 +71,7 @@ def test_the_fast_mode_differs_by_rounding_alone(
 ) -> None:
     alone, together = found[f"{adapter} single"], found[f"{adapter} {strategy} {ranks} fast"]
     assert together["losses"] == pytest.approx(alone["losses"], rel=1e-6)
+    assert together["counts"] == alone["counts"]
     # AdamW divides by the root of tiny second moments in its first steps
     assert together["apart"] < 5e-5
     assert together["sent"] < found[f"{adapter} {strategy} {ranks}"]["sent"]
@@ -88,3 +96,25 @@ def test_without_order_a_step_moves_what_the_textbook_says(found: dict[str, Any]
     assert found[f"none ddp {ranks} fast"]["sent"] == pytest.approx(
         steps * 2 * (ranks - 1) / ranks * num_bytes, rel=1e-3
     )
+
+
+def test_one_rank_counts_every_token_once(found: dict[str, Any]) -> None:
+    """Micro-batches of two sequences of nine tokens each: five, one and four of them."""
+    assert [padded for _, _, padded in found["none single"]["counts"]] == [90, 18, 72]
+    assert found["none single"]["counts"] == found["dora single"]["counts"]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_an_epoch_with_fewer_examples_than_ranks_trains_as_one_rank_does(found: dict[str, Any], strategy: str) -> None:
+    alone, together, fast = found["few single 1"], found[f"few {strategy} 4"], found[f"few {strategy} 4 fast"]
+    assert (together["digest"], together["counts"]) == (alone["digest"], alone["counts"])
+    assert (fast["losses"], fast["counts"]) == (pytest.approx(alone["losses"], rel=1e-6), alone["counts"])
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler, and there is no g++")
+@pytest.mark.parametrize("strategy", ["single 1", "fsdp 2"])
+def test_compiled_blocks_give_the_losses_of_plain_ones(found: dict[str, Any], strategy: str) -> None:
+    plain, compiled = found["plain single 1"], found[f"compile {strategy}"]
+    assert plain["graphs"] == 0 < compiled["graphs"]
+    assert compiled["losses"] == pytest.approx(plain["losses"], rel=1e-6)
+    assert compiled["counts"] == plain["counts"]

@@ -8,14 +8,15 @@ B [out, R], m and c [out].
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from torso import randomness
 from torso.adapters.config import AdapterConfig
 from torso.adapters.functional import RowScale, adapted_linear
 from torso.errors import AdapterError
-from torso.randomness import dropout_mask
 
 CANCELLATION = 0.1
 """Below this share of ‖W‖² + ‖sBA‖² the expanded norm has lost digits, and the row's sum is built densely."""
@@ -44,7 +45,7 @@ class AdaptedLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[..., in] → [..., out]."""
         flat = x.reshape(-1, x.shape[-1])
-        mask = dropout_mask(flat, self._dropout, self._name)
+        mask = randomness.dropout_mask(flat, self._dropout, self._name) if self._dropout else None
         row_scale = None if self.magnitude is None else RowScale(self.magnitude, self.row_norm())
         y = adapted_linear(flat, self.weight, self.bias, self.lora_A, self.lora_B, self.scaling, row_scale, mask)
         return y.view(*x.shape[:-1], -1)
@@ -87,6 +88,12 @@ class AdaptedLinear(nn.Module):
         self._base = self._cached = None
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         return self
+
+
+def keep_out_of_compiled_code() -> None:
+    """Row norms are looked up outside of what torch.compile makes, which would take a step's norms for constants."""
+    outside: Any = torch.compiler.disable  # it has no types
+    AdaptedLinear.row_norm = outside(AdaptedLinear.row_norm)  # type: ignore[method-assign]
 
 
 def forget_row_norms(module: nn.Module) -> None:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from torso.adapters.inject import inject
-from torso.adapters.linear import forget_row_norms
+from torso.adapters.linear import forget_row_norms, keep_out_of_compiled_code
 from torso.config import RunConfig
 from torso.data.corpus import Corpus
 from torso.data.encoding import Encoded, encode_split
@@ -201,6 +201,8 @@ class Assembly:
         )
         blocks = [unit for unit in module.modules() if isinstance(unit, Block)]
         cast = None if dtype == DTYPES[self.dtype] else DTYPES[self.dtype]
+        if self.config.compile:
+            keep_out_of_compiled_code()
         strategy = apply(self.config.strategy_config, module, blocks, group, self.device, cast)
         return WholeModel(strategy, group, recipe)
 

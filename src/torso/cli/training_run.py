@@ -13,6 +13,7 @@ from torso.config import RunConfig
 from torso.errors import ConfigError, DataError, Interrupted, RunDirectoryError
 from torso.model.names import expected_shapes
 from torso.parallel.arithmetic import differences
+from torso.parallel.units import check_compiler
 from torso.split.client.servers import check_before_start
 from torso.training import checkpoint as checkpoints
 from torso.training.run_directory import RunDirectory
@@ -27,6 +28,8 @@ def check(assembly: Assembly) -> None:
     for note in assembly.corpus.notes:
         print(f"data: {note}", file=sys.stderr)
     print(f"data: {assembly.config.data}: {assembly.encoded.report}", file=sys.stderr)
+    if assembly.config.compile:
+        check_compiler()
     if assembly.config.strategy == "split":
         with contextlib.closing(assembly.transport()) as transport:
             check_before_start(transport, assembly.config.server, assembly.job_spec)

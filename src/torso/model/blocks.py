@@ -26,6 +26,8 @@ class Attention(nn.Module):
         self.c_proj = nn.Linear(config.n_embd, config.n_embd)
         self._num_heads, self._index = config.n_head, index
         self._attn_p, self._resid_p = config.attn_pdrop, config.resid_pdrop
+        # names that are not put together in forward: compiled code is the same for all blocks then
+        self._weights_site, self._resid_site = f"h.{index}.attn.weights", f"h.{index}.attn.resid"
 
     def forward(self, x: Tensor, cache: KeyValueCache | None = None) -> Tensor:
         """[B, T, C] → [B, T, C]."""
@@ -35,7 +37,7 @@ class Attention(nn.Module):
         attend = self._attend if cache is None else partial(cache.attend, self._index)
         mixed = attend(query, key, value)
         mixed = mixed.transpose(1, 2).reshape(batch, tokens, width)
-        return dropout(self.c_proj(mixed), self._resid_p, f"h.{self._index}.attn.resid")
+        return dropout(self.c_proj(mixed), self._resid_p, self._resid_site)
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """[B, H, T, D]; written out when weights are dropped, for the fused kernel cannot be seeded by counter."""
@@ -44,7 +46,7 @@ class Attention(nn.Module):
         scores = (query @ key.transpose(-2, -1)) / math.sqrt(query.shape[-1])
         future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
         weights = scores.masked_fill(future, float("-inf")).softmax(dim=-1)
-        mixed: Tensor = dropout(weights, self._attn_p, f"h.{self._index}.attn.weights") @ value
+        mixed: Tensor = dropout(weights, self._attn_p, self._weights_site) @ value
         return mixed
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -10,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from torso import randomness
+from torso.errors import ConfigError
 from torso.randomness import dropout_key, dropout_scope
 
 
@@ -20,9 +25,21 @@ def recompute_activations(units: Sequence[nn.Module]) -> None:
 
 
 def compile_units(units: Sequence[nn.Module]) -> None:
-    """torch.compile for each unit, for batches of any size."""
+    """torch.compile for each unit, for batches of any size; dropout's masks stay outside. Raises ConfigError."""
+    check_compiler()
+    randomness.keep_out_of_compiled_code()
     for unit in units:
         unit.forward = torch.compile(unit.forward, dynamic=True)
+
+
+def check_compiler() -> None:
+    """Raise ConfigError when torch.compile would find no C++ compiler: it looks for $CXX, or the system's own."""
+    compiler = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
+    if shutil.which(compiler) is None:
+        raise ConfigError(
+            f"compile is given, and there is no C++ compiler {compiler!r}",
+            "Install one, name it in the variable CXX, or leave --compile out.",
+        )
 
 
 def compute_in(dtype: torch.dtype, module: nn.Module, units: Sequence[nn.Module]) -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import shutil
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch._dynamo.utils import counters
 
 from torso.adapters.config import AdapterConfig
 from torso.adapters.inject import inject
@@ -31,6 +34,7 @@ from torso.parallel.group import Group
 from torso.parallel.strategy_config import StrategyConfig
 from torso.training.checkpoint import Checkpoint
 from torso.training.config import OptimizerConfig
+from torso.training.meter import Meter
 from torso.training.part import Update
 from torso.training.whole import Recipe, WholeModel
 
@@ -56,6 +60,7 @@ class Case:
     dropout: float = 0.0
     dtype: str = "fp32"
     recompute: bool = False
+    compile: bool = False
     micro_batches: tuple[int, ...] = (5, 1, 4)
     """Of each step: uneven last waves, and fewer than there are ranks."""
 
@@ -78,6 +83,16 @@ def cases() -> list[Case]:
     for strategy, ranks in (("single", 1), ("ddp", 2), ("fsdp", 2)):
         name = f"recompute {strategy} {ranks}"
         found.append(Case(name=name, ranks=ranks, strategy=strategy, recompute=True, dropout=0.1))
+    for strategy, ranks in (("single", 1), ("ddp", 4), ("fsdp", 4), ("hsdp", 4)):
+        few = Case(name=f"few {strategy} {ranks}", ranks=ranks, strategy=strategy, micro_batches=(1, 1, 1))
+        found += [few, dataclasses.replace(few, name=f"{few.name} fast", deterministic=False)]
+    # compiling takes long, so no step has other shapes, as that of a rank without a micro-batch
+    plain = Case(name="plain single 1", ranks=1, strategy="single", micro_batches=(2, 2, 2))
+    found.append(plain)
+    if shutil.which("g++"):
+        for strategy, ranks in (("single", 1), ("fsdp", 2)):
+            name = f"compile {strategy} {ranks}"
+            found.append(dataclasses.replace(plain, name=name, ranks=ranks, strategy=strategy, compile=True))
     return found
 
 
@@ -106,6 +121,7 @@ def learner(case: Case, group: Group) -> tuple[WholeModel, nn.Module]:
         name=case.strategy,  # type: ignore[arg-type]
         deterministic=case.deterministic,
         recompute=case.recompute,
+        compile=case.compile,
     )
     units = [unit for unit in module.modules() if isinstance(unit, Block)]
     dtype = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[case.dtype]
@@ -123,18 +139,19 @@ def learner(case: Case, group: Group) -> tuple[WholeModel, nn.Module]:
 
 
 def train(model: WholeModel, group: Group, case: Case, first: int = 1) -> dict[str, Any]:
-    losses, norms = [], []
+    losses, norms, counts = [], [], []
+    meter = Meter(group, model)
     for number in range(first, STEPS + 1):
         count = case.micro_batches[number - 1]
-        results = model.compute(number, batches(number, count))
-        sums = torch.zeros(count, dtype=torch.float64)
-        for result in results:
-            sums[result.index] = result.loss_sum
-        losses.append(float(torch.stack(group.all_gather(sums)).sum(dim=0).sum()))
+        meter.start()
+        meter.results = model.compute(number, batches(number, count))
+        totals = meter.gather(count)
+        losses.append(totals.loss_sum)
+        counts.append((totals.target_tokens, totals.real_tokens, totals.padded_tokens))
         squared = model.prepare(number, count)
         norms.append(squared.squared)
         model.commit(number, Update(10.0, 0.7, 0.01, skip=not squared.finite))
-    return {"losses": losses, "norms": norms}
+    return {"losses": losses, "norms": norms, "counts": counts}
 
 
 def run(case: Case, rank: int, kept: dict[str, dict[str, Tensor]]) -> dict[str, Any]:
@@ -164,6 +181,7 @@ def run(case: Case, rank: int, kept: dict[str, dict[str, Tensor]]) -> dict[str, 
         single = kept.get(f"{case.name.split()[0]} single", kept.get(f"{case.name.split()[0]} single 1"))
         assert single is not None
         found["apart"] = max(float((state[n].double() - single[n].double()).abs().max()) for n in state)
+        found["graphs"] = counters["stats"]["unique_graphs"]
         found["numel"] = sum(tensor.numel() for name, tensor in state.items() if name.startswith("adapter:"))
     return found
 
@@ -187,6 +205,9 @@ def gathered(case: Case, rank: int, folder: Path) -> Iterator[None]:
 
 def main(rank: int, folder: Path) -> None:
     torch.set_num_threads(1)
+    # torch's own: when it imports its compiler, and when that looks at what FSDP has gathered
+    warnings.filterwarnings("ignore", "`torch.jit", DeprecationWarning)
+    warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf", UserWarning)
     kept: dict[str, dict[str, Tensor]] = {}
     found = {}
     for case in cases():
