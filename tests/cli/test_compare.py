@@ -77,6 +77,19 @@ def test_a_split_of_one_process_does_not_apply(tmp_path: Path, monkeypatch: pyte
     assert "at least one of each" in ended["reason"]
 
 
+def test_a_split_without_an_adapter_does_not_apply_and_the_others_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = Trainer()
+    monkeypatch.setattr(benches, "_train", trainer)
+    every = ["single", "ddp", "fsdp", "hsdp", "split"]
+    Bench(every, ["mini"], [2, 4], None, 1, RunConfig(adapter="none")).run(tmp_path, REQUEST)
+    assert state_of(tmp_path, "mini-split-4")["state"] == "not applicable"
+    assert "strategy split trains adapters, and adapter is none" in state_of(tmp_path, "mini-split-2")["reason"]
+    assert len(trainer.names) == 7
+    assert [state_of(tmp_path, f"mini-hsdp-{size}")["parties"] for size in (2, 4)] == ["1 x 2", "2 x 2"]
+
+
 def test_another_request_in_the_same_folder_is_refused_with_what_differs(tmp_path: Path) -> None:
     make_bench().claim(tmp_path, REQUEST)
     make_bench().claim(tmp_path, json.loads(json.dumps(REQUEST)))
@@ -147,10 +160,10 @@ def test_a_wrong_request_ends_before_anything_is_made(
 
 
 @pytest.mark.slow
-def test_single_and_split_side_by_side(
+def test_single_hsdp_and_split_side_by_side(
     tiny_model: Path, tiny_data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    small = ("--model", str(tiny_model), "--data", tiny_data, "--epochs", "2", "--strategies", "single,split")
+    small = ("--model", str(tiny_model), "--data", tiny_data, "--epochs", "2", "--strategies", "single,hsdp,split")
     out = tmp_path / "out"
     settings = tmp_path / "compare.toml"
     settings.write_text("warm_up_steps = 1\nglobal_batch_size = 8\n")
@@ -159,8 +172,10 @@ def test_single_and_split_side_by_side(
     document = json.loads(capsys.readouterr().out)
     assert document["losses"]["agree"] is True
     assert document["warm_up_steps"] == 1
-    single, split = document["trials"]
-    assert (single["state"], split["state"], split["parties"]) == ("done", "done", "1 + 1")
+    single, hsdp, split = document["trials"]
+    assert [trial["state"] for trial in document["trials"]] == ["done"] * 3
+    assert (hsdp["parties"], split["parties"]) == ("1 x 2", "1 + 1")
+    assert 0.0 < hsdp["totals"]["sent_a_step_megabytes"] == hsdp["totals"]["received_a_step_megabytes"]
     assert single["totals"]["sent_a_step_megabytes"] == 0.0 < split["totals"]["sent_a_step_megabytes"]
     assert 0.0 < single["totals"]["save_seconds"] < single["wall_seconds"]
     kept = (out / "trials/tiny-split-2.json").read_bytes()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from tests.cli.conftest import SHAPE, Refuse, make_model
-from tests.cli.jobs import background, digest, serving, steps, torso
+from tests.cli.jobs import background, digest, serving, steps, torso, wait_for
 
 from torso import faults
 from torso.cli.main import main
@@ -78,9 +79,9 @@ def test_a_run_goes_on_under_another_strategy_split_included(tiny_model: Path, t
     assert digest(run) == digest(whole)
 
 
-def torchrun(ranks: int, *words: str | Path) -> subprocess.CompletedProcess[str]:
+def torchrun(ranks: int, *words: str | Path, plan: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-    environment = os.environ | {"PYTHONPATH": str(SOURCE)}
+    environment = os.environ | {"PYTHONPATH": str(SOURCE)} | ({} if plan is None else {faults.VARIABLE: str(plan)})
     return subprocess.run(
         [*command, "-m", "torso", *map(str, words)], env=environment, capture_output=True, text=True, timeout=200
     )
@@ -156,3 +157,25 @@ def test_compiling_without_a_compiler_is_refused_before_ranks_start(
     monkeypatch.setenv("CXX", "no-such-compiler")
     line = train("--strategy", "ddp", "--compile")
     assert "no C++ compiler 'no-such-compiler'" in line
+
+
+@pytest.mark.slow
+def test_ctrl_c_saves_and_a_rank_killed_under_torchrun_takes_the_others_with_it(
+    settings: Words, tmp_path: Path
+) -> None:
+    whole, run, log = tmp_path / "whole", tmp_path / "run", tmp_path / "log"
+    words = (*settings, "--epochs", "30")
+    assert main(["train", *words, "--run-dir", str(whole)]) == 0
+    with background(log, "train", *words, "--strategy", "ddp", "--deterministic", "--run-dir", run) as process:
+        wait_for(lambda: steps(run) >= 2, process, log)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0, log.read_text()
+    assert "stopped; the state of step" in log.read_text()
+    stopped_at = steps(run)
+    faults.write_plan(tmp_path / "faults", [f"kill client-1 wave.before@{stopped_at + 5}"])
+    killed = torchrun(2, "resume", run, "--strategy", "fsdp", plan=tmp_path / "faults")
+    assert (killed.returncode, faults.hits(tmp_path / "faults")) == (1, [1])
+    assert "torso: " in killed.stderr
+    assert steps(run) < 60
+    torso("resume", run, "--strategy", "single")
+    assert (digest(run), steps(run)) == (digest(whole), 60)

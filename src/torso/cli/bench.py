@@ -114,6 +114,9 @@ class Bench:
             config = self.settings(trial)
         except RequestError as error:
             return ended | {"state": NOT_APPLICABLE, "reason": str(error)}
+        if trial.strategy == "hsdp":
+            in_a_copy = config.strategy_config.ranks_in_a_copy(ranks)
+            ended |= {"parties": f"{ranks // in_a_copy} x {in_a_copy}", "num_copies": ranks // in_a_copy}
         try:
             _train(folder, trial, config, workers, steps)
         except TorsoError as error:

@@ -72,7 +72,8 @@ def _make(
         ended = {"state": state, "reason": "" if state == "done" else "it has no <adapter>", "wall_seconds": 60.0,
                  "others_cores": 0.02, "num_ranks": 1 if is_split else trial.num_processes,
                  "num_workers": int(is_split),
-                 "parties": "1 + 1" if is_split else str(trial.num_processes)}  # fmt: skip
+                 "parties": "1 + 1" if is_split else str(trial.num_processes),
+                 "num_copies": trial.num_processes // 2 if trial.strategy == "hsdp" else 0}  # fmt: skip
         (path / "trials" / f"{trial.name}.json").write_text(json.dumps(ended))
         if state == "done":
             _write_log(path / "trials" / trial.name, trial.strategy, num_epochs, trial.num_processes, shifts or {})

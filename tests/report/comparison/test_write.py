@@ -113,6 +113,12 @@ def test_a_comparison_in_which_nothing_is_done_can_be_drawn(
     assert "failed" in comparison_page(comparison)
 
 
+def test_hsdp_with_one_copy_is_said_to_be_fsdp(tmp_path: Path, make_comparison: Callable[..., Path]) -> None:
+    text = " ".join(findings(read_comparison(make_comparison(tmp_path / "a", ["fsdp", "hsdp"], sizes=(2, 4)))))
+    assert "mini-hsdp-2: one copy of the model" in text
+    assert "mini-hsdp-4" not in text
+
+
 def test_a_busy_machine_is_named(tmp_path: Path, make_comparison: Callable[..., Path]) -> None:
     path = make_comparison(tmp_path / "a", ["single"])
     ended = path / "trials/mini-single-1.json"

@@ -158,6 +158,7 @@ def notes(comparison: Comparison) -> list[str]:
     warm_up = comparison.warm_up_steps
     if warm_up:
         texts.append(f"Times and throughput leave out the first {_count(warm_up, 'step')} of each run, the warm-up.")
+    texts += _one_copy(comparison)
     texts += _busy(comparison)
     for result in comparison.results.values():
         if not result.done:
@@ -174,6 +175,14 @@ def _cores(comparison: Comparison) -> str:
         f"{_count(int(machine['cores']), 'core')}, whatever the strategy: single leaves the other cores idle, and what "
         "two processes gain over it is the other core as much as the strategy."
     )
+
+
+def _one_copy(comparison: Comparison) -> list[str]:
+    """Few ranks leave hsdp no choice."""
+    same = [r.trial.name for r in comparison.results.values() if r.done and r.num_copies == 1]
+    if not same:
+        return []
+    return [f"{_and(same)}: one copy of the model, shared by all ranks, which is what fsdp does; two need four ranks."]
 
 
 def _busy(comparison: Comparison) -> list[str]:

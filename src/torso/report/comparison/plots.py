@@ -13,7 +13,7 @@ _FIGURES: tuple[tuple[str, str, str, Literal["beside", "bars"], Callable[[EpochF
     ("loss", "Loss", "per target token", "beside", lambda e: e.loss),
     ("grad_norm", "Gradient norm", "mean, before clipping", "beside", lambda e: e.grad_norm_mean),
     ("time", "Training time", "seconds, without warm-up", "bars", lambda e: e.seconds),
-    ("memory", "Peak memory", "largest rank so far, MB", "bars", lambda e: e.memory_bytes / MEGABYTE),
+    ("memory", "Peak memory", "largest rank, MB", "bars", lambda e: e.memory_bytes / MEGABYTE),
     ("throughput", "Throughput", "real tokens a second", "bars", lambda e: e.real_tokens_per_second),
 )
 

@@ -80,6 +80,7 @@ def read_result(path: Path, trial: Trial, warm_up_steps: int) -> Result:
         state=ended["state"],
         reason=ended.get("reason", ""),
         parties=ended.get("parties", ""),
+        num_copies=ended.get("num_copies", 0),
         wall_seconds=ended.get("wall_seconds", 0.0),
         others_cores=ended.get("others_cores", 0.0),
         save_seconds=sum(r.seconds for r in records if isinstance(r, SaveRecord)),

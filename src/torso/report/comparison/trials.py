@@ -44,9 +44,9 @@ class EpochFigures:
     timed_real_tokens: int
     timed_padded_tokens: int
     memory_bytes: int
-    """Largest of any rank so far; in a split of client ranks and workers."""
+    """Largest of any rank in a step of the epoch; in a split of client ranks, and of workers so far."""
     memory_sum_bytes: int
-    """Of all ranks together, so far; where there are several of a kind, at most this: the largest by their number."""
+    """Of all ranks together, each at its own peak; of a split's workers at most this: the largest by their number."""
     bytes_sent: int
     """By one rank: the most that any sent."""
     bytes_received: int
@@ -70,7 +70,9 @@ class Result:
     state: str
     reason: str = ""
     parties: str = ""
-    """Its processes, e.g. `1 client rank, 1 worker`."""
+    """Its processes, e.g. `2`, `1 + 1` (client ranks and workers), `2 x 2` (copies and the ranks that share one)."""
+    num_copies: int = 0
+    """Of the model under hsdp; 0 for other strategies."""
     wall_seconds: float = 0.0
     """From the start of its first process to the end of its last."""
     others_cores: float = 0.0
