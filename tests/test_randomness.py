@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from torso.randomness import DropoutKey, dropout, dropout_scope, hash64, normal, permutation, uniform
+from torso.randomness import DropoutKey, dropout, dropout_scope, hash64, normal, permutation, scaled_normal, uniform
 
 
 def splitmix64(seed: int, count: int) -> list[int]:
@@ -26,6 +26,11 @@ def test_normal_numbers_have_mean_0_and_deviation_1() -> None:
     numbers = normal((100_000,), 1)
     assert abs(float(numbers.mean())) < 0.01
     assert abs(float(numbers.std()) - 1.0) < 0.01
+
+
+def test_scaled_normal_numbers_do_not_depend_on_the_pieces_in_which_they_are_drawn() -> None:
+    shape = (3, 25_001)
+    assert torch.equal(scaled_normal(shape, 0.02, "weights", 1), (normal(shape, "weights", 1) * 0.02).float())
 
 
 def test_a_permutation_holds_every_number_once_and_depends_on_its_key() -> None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import tomllib
-import types
-import typing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +13,7 @@ from torso.adapters.config import TARGETS, AdapterConfig
 from torso.errors import ConfigError
 from torso.model.config import Cuts
 from torso.parallel.strategy_config import DATA_PARALLEL, StrategyConfig, check_ranks
+from torso.settings import read_settings
 from torso.split.client.config import SplitConfig
 from torso.training.config import OptimizerConfig, ScheduleConfig, TrainingConfig
 from torso.training.schedule import check_target
@@ -138,7 +136,17 @@ class RunConfig:
     """Newest checkpoints that are kept, at least 2; the best one is kept besides."""
     keep_epochs: int = 5
     """Besides, the ends of so many newest epochs: all of them are scored on dev when training ends."""
-    best_by: Literal["perplexity", "official_bleu", "hf_bleu", "hf_meteor"] = "perplexity"
+    best_by: Literal[
+        "perplexity",
+        "official_bleu",
+        "official_nist",
+        "official_rouge_l",
+        "official_cider",
+        "hf_bleu",
+        "hf_meteor",
+        "slot_error_rate",
+        "name_copied",
+    ] = "perplexity"
     """Which score on dev decides which checkpoint is the best."""
     evaluate: Literal["dev", "test", "none"] = "dev"
     """What is decoded and scored at the end of training."""
@@ -268,83 +276,3 @@ class RunConfig:
     def from_toml(cls, path: Path) -> RunConfig:
         """Settings in a file, the rest at their defaults; raises ConfigError naming what is wrong."""
         return cls(**read_settings(path, cls)).checked()
-
-
-MAY_CHANGE = frozenset(
-    {
-        "epochs",
-        "server",
-        "clients",
-        "window",
-        "wire",
-        "read_timeout_s",
-        "patience_s",
-        "device",
-        "strategy",
-        "nproc",
-        "shard_size",
-        "deterministic",
-        "activation_checkpointing",
-        "compile",
-        "threads",
-        "checkpoint_every_steps",
-        "checkpoint_every_minutes",
-        "keep_checkpoints",
-        "keep_epochs",
-        "best_by",
-        "evaluate",
-        "allow_inexact",
-    }
-)
-"""What may change on resume; everything else decides the bits. Where one of these does, the arithmetic has it."""
-
-
-def check_resume(old: RunConfig, new: RunConfig) -> None:
-    """Raise ConfigError naming the settings that differ though they may not."""
-    changed = [
-        f"{field.name} ({getattr(old, field.name)} to {getattr(new, field.name)})"
-        for field in dataclasses.fields(RunConfig)
-        if field.name not in MAY_CHANGE and getattr(old, field.name) != getattr(new, field.name)
-    ]
-    if changed:
-        raise ConfigError(
-            f"a resumed run keeps its settings, but these differ: {', '.join(changed)}", "Start a new run."
-        )
-
-
-def read_settings(path: Path, *classes: type[Any]) -> dict[str, Any]:
-    """The settings in a TOML file, each of which one of the classes must have; raises ConfigError."""
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}", "Give an existing --config file.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not TOML: {error}", "Mend it.") from None
-    # the first class with a name decides its kind
-    known = {name: hint for cls in reversed(classes) for name, hint in typing.get_type_hints(cls).items()}
-    unknown = sorted(values.keys() - known)
-    if unknown:
-        raise ConfigError(
-            f"{path} has unknown settings: {', '.join(unknown)}", "See `torso train --help` for the names."
-        )
-    for name, value in values.items():
-        if not _is_a(value, known[name]):
-            raise ConfigError(f"{path} sets {name} to {value!r}, which is of a wrong kind", "See --help for the kind.")
-        if Path in (known[name], *typing.get_args(known[name])):
-            values[name] = Path(value)
-    return values
-
-
-def _is_a(value: Any, hint: Any) -> bool:
-    """Whether a value read from TOML can stand for a field of this type."""
-    origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Literal:
-        return value in inner
-    if origin in (typing.Union, types.UnionType):
-        return any(_is_a(value, one) for one in inner)
-    if origin is tuple:
-        return isinstance(value, list) and all(_is_a(item, inner[0]) for item in value)
-    if hint in (int, float) and isinstance(value, bool):
-        return False
-    kinds: dict[Any, Any] = {float: (int, float), Path: str}
-    return isinstance(value, kinds.get(hint, hint))

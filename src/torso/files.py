@@ -38,7 +38,7 @@ def append(path: Path, data: bytes) -> None:
 
 def replace_atomically(path: Path, data: bytes) -> None:
     """Replace the file's content in one step, durably. Raises StorageError."""
-    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    temporary = _temporary(path)
     with storing(path):
         try:
             write_synced(temporary, data)
@@ -46,6 +46,17 @@ def replace_atomically(path: Path, data: bytes) -> None:
         finally:
             temporary.unlink(missing_ok=True)
         sync_directory(path.parent)
+
+
+def remove_temporaries(folder: Path) -> None:
+    """Those that a kill left; only for who is the folder's one writer. Raises StorageError."""
+    for path in folder.glob(".*.tmp-*"):
+        with storing(path):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name}.tmp-{os.getpid()}")
 
 
 def make_directory(path: Path) -> None:
@@ -85,7 +96,7 @@ def new_directory(path: Path) -> Iterator[Path]:
 
     `path` must not hold anything yet.
     """
-    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    temporary = _temporary(path)
     with storing(path):
         make_directory(path.parent)
         shutil.rmtree(temporary, ignore_errors=True)

@@ -20,6 +20,7 @@ _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 _MIX_1 = 0xBF58476D1CE4E5B9
 _MIX_2 = 0x94D049BB133111EB
+_PIECE = 1 << 15
 
 
 def hash64(*parts: int | str) -> int:
@@ -42,8 +43,23 @@ def uniform(shape: Sequence[int], *parts: int | str) -> Tensor:
 
 def normal(shape: Sequence[int], *parts: int | str) -> Tensor:
     """Float64 standard normal numbers on the CPU (Box-Muller)."""
-    radius = torch.sqrt(-2.0 * torch.log1p(-uniform(shape, "radius", *parts)))
-    return radius * torch.cos(2.0 * torch.pi * uniform(shape, "angle", *parts))
+    return _normal(0, int(torch.Size(shape).numel()), *parts).reshape(tuple(shape))
+
+
+def scaled_normal(shape: Sequence[int], deviation: float, *parts: int | str) -> Tensor:
+    """`normal(…) * deviation` as float32, drawn in pieces: little more than the result is ever held."""
+    values = torch.empty(tuple(shape))
+    for number, piece in enumerate(torch.split(values.view(-1), _PIECE)):
+        piece.copy_(_normal(number * _PIECE, len(piece), *parts) * deviation)
+    return values
+
+
+def _normal(start: int, count: int, *parts: int | str) -> Tensor:
+    """Elements [start, start + count) of a long row of normal numbers."""
+    radius, angle = (
+        _unit(_hash_range(count, hash64(name, *parts), torch.device("cpu"), start)) for name in ("radius", "angle")
+    )
+    return torch.sqrt(-2.0 * torch.log1p(-radius)) * torch.cos(2.0 * torch.pi * angle)
 
 
 @dataclass(frozen=True)
@@ -105,9 +121,9 @@ def _unit(bits: Tensor) -> Tensor:
     return _shift_right(bits, 11).to(torch.float64) * 2.0**-53
 
 
-def _hash_range(count: int, seed: int, device: torch.device) -> Tensor:
-    """Hash bits [count] int64 of the counters 0, 1, … under `seed`; int64 products wrap on every device."""
-    z = torch.arange(1, count + 1, dtype=torch.int64, device=device) * _signed(_GOLDEN) + _signed(seed)
+def _hash_range(count: int, seed: int, device: torch.device, start: int = 0) -> Tensor:
+    """Hash bits [count] int64 of the counters start, … under `seed`; int64 products wrap on every device."""
+    z = torch.arange(start + 1, start + count + 1, dtype=torch.int64, device=device) * _signed(_GOLDEN) + _signed(seed)
     z = (z ^ _shift_right(z, 30)) * _signed(_MIX_1)
     z = (z ^ _shift_right(z, 27)) * _signed(_MIX_2)
     return z ^ _shift_right(z, 31)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from torso.cli import bench as benches
+from torso.cli import processes
 from torso.cli.bench import Bench, worker_devices
 from torso.cli.compare import chosen_strategies
 from torso.cli.main import main
@@ -103,7 +104,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
 
 
 def test_all_trials_compute_with_one_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(benches, "num_cores", lambda: 8)
+    monkeypatch.setattr(processes, "num_cores", lambda: 8)
     bench = Bench(["single", "split"], ["mini"], [2, 4], None, 1, RunConfig())
     assert {bench.settings(trial).threads for trial in bench.trials} == {2}
     assert make_bench(threads=3).threads == 3

@@ -110,9 +110,8 @@ def test_two_machines_train_together_and_one_of_them_has_the_run(
 ) -> None:
     run = tmp_path / "nodes" / "run"
     words = [str(TWO_NODES), str(run), *settings, "--strategy", "hsdp", "--deterministic"]
-    done = subprocess.run(
-        words, env=os.environ | {"PYTHONPATH": str(SOURCE)}, capture_output=True, text=True, timeout=200
-    )
+    environment = os.environ | {"PYTHONPATH": str(SOURCE), "PYTHON": sys.executable}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=200)
     if done.returncode == 77:
         pytest.skip(done.stdout.strip())
     assert done.returncode == 0, done.stderr

@@ -2,7 +2,7 @@
 # Two machines for `torchrun`, as network namespaces with addresses of their own, joined by a virtual cable; the second
 # one does not see the run directory. Each starts two ranks of `torso train`.
 #
-#   two_nodes.sh RUN_DIR SETTING …       exit code 77, with the reason, where namespaces cannot be made
+#   PYTHON=… two_nodes.sh RUN_DIR SETTING …       exit code 77, with the reason, where namespaces cannot be made
 set -u
 run=$1
 shift
@@ -29,7 +29,7 @@ node() { # namespace, side, number, what comes first on that machine
     # the interface that gloo listens at is named: the host name may stand for another one
     ip netns exec "$1" unshare --mount sh -c "$4
         export GLOO_SOCKET_IFNAME=$cable$2 OMP_NUM_THREADS=1
-        exec python -m torch.distributed.run --nnodes 2 --nproc-per-node 2 --node-rank $3 \
+        exec "$PYTHON" -m torch.distributed.run --nnodes 2 --nproc-per-node 2 --node-rank $3 \
             --master-addr 10.77.0.1 --master-port 29400 -m torso train --run-dir '$run' $settings"
 }
 

@@ -29,7 +29,7 @@ def test_an_absent_or_empty_split_is_a_clear_error() -> None:
         corpus.split("validation")
 
 
-@pytest.mark.parametrize("spec", ["", "e2f", "demo:x", "jsonl", "jsonl:", "e2e:", "news:x", "/some/path.csv"])
+@pytest.mark.parametrize("spec", ["", "e2f", "demo:x", "jsonl", "jsonl:", "e2e:", "news:", "/some/path.csv"])
 def test_an_unknown_data_set_is_a_clear_error(spec: str) -> None:
     with pytest.raises(DataError, match=r"is not known. Expected demo, e2e, e2e:PATH"):
         load(spec)

@@ -23,8 +23,8 @@ def test_a_folder_gives_its_splits(tmp_path: Path) -> None:
     write(tmp_path / "train.jsonl", {"prompt": "q", "completion": "a"}, "", {"prompt": "q", "completion": "b"})
     write(tmp_path / "test.jsonl", {"text": "free \u2028 text"}, {"text": "more"})
     corpus = load(f"jsonl:{tmp_path}")
-    assert corpus.split("train") == [Group("q", "q", ("a", "b"))]
-    assert corpus.split("test") == [Group("", "", ("free \u2028 text",)), Group("", "", ("more",))]
+    assert corpus.split("train") == (Group("q", "q", ("a", "b")),)
+    assert corpus.split("test") == (Group("", "", ("free \u2028 text",)), Group("", "", ("more",)))
 
 
 def test_a_single_file_is_split_by_prompt_about_90_5_5(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from torso.data.tokenizer import END_OF_TEXT, Tokenizer
@@ -50,6 +51,33 @@ def test_decoding_undoes_encoding(gpt2: Tokenizer, small: Path) -> None:
 
 def test_many_texts_are_encoded_like_one(gpt2: Tokenizer) -> None:
     assert gpt2.encode_all(TEXTS) == [gpt2.encode(text) for text in TEXTS]
+
+
+@pytest.mark.parametrize("piece", [1, 5, 40, 1 << 16])
+def test_long_texts_have_the_same_ids_in_pieces(
+    gpt2: Tokenizer, small: Path, piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torso.data.tokenizer.PIECE", piece)
+    texts = [*TEXTS, " ".join([*TEXTS, "it 's , a\u00a0b \u2003c . d 新 e"])]
+    for tokenizer in (gpt2, Tokenizer(small)):
+        found = [np.frombuffer(ids, dtype="<u4").tolist() for ids in tokenizer.encode_many(texts, "<u4")]
+        assert found == tokenizer.encode_all(texts)
+
+
+@pytest.mark.parametrize("change", ["prefix", "normalizer", "added"])
+def test_a_text_stays_whole_where_a_space_parts_no_words(small: Path, tmp_path: Path, change: str) -> None:
+    document = json.loads((small / "tokenizer.json").read_text(encoding="utf-8"))
+    if change == "prefix":
+        document["pre_tokenizer"]["add_prefix_space"] = True
+    elif change == "normalizer":
+        document["normalizer"] = {"type": "Prepend", "prepend": "x"}
+    else:
+        token = {"id": 0, "content": "a b", "single_word": False, "lstrip": False, "rstrip": False}
+        document["added_tokens"].append(token | {"normalized": False, "special": False, "id": 9999})
+    (tmp_path / "tokenizer.json").write_text(json.dumps(document), encoding="utf-8")
+    tokenizer, text = Tokenizer(tmp_path), "a b " * 20000 + "c"
+    (found,) = tokenizer.encode_many([text], "<u4")
+    assert np.frombuffer(found, dtype="<u4").tolist() == tokenizer.encode(text)
 
 
 def test_no_text_turns_into_the_end_token(gpt2: Tokenizer, small: Path) -> None:

@@ -138,11 +138,11 @@ def test_without_wordnet_meteor_is_left_out_with_a_word(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def missing(*args: object) -> float:
-        raise MissingResourceError("METEOR needs WordNet 3.0", "Run `make resources`.")
+        raise MissingResourceError("WordNet 3.0 is needed", "Run `make resources`.")
 
     monkeypatch.setattr(metrics, "hf_meteor_segments", missing)
     assert set(score(perfect())) - {"official_meteor"} == ALWAYS
-    assert capsys.readouterr().err == "torso: warning: METEOR needs WordNet 3.0. Run `make resources`.\n"
+    assert capsys.readouterr().err == "torso: warning: WordNet 3.0 is needed. Run `make resources`.\n"
 
 
 def test_names_count_as_copied_letter_by_letter_among_inputs_that_give_one() -> None:

@@ -76,14 +76,14 @@ def message(call: Any) -> str:
 
 def test_without_wordnet_it_says_so_in_one_line(folder: Path) -> None:
     add_punkt(folder)
-    assert message(resources.wordnet).startswith("METEOR needs WordNet 3.0, which is not in NLTK's folders.")
+    assert message(resources.wordnet).startswith("WordNet 3.0 is needed, which is not in NLTK's folders.")
     assert message(lambda: hf_meteor(["a"], [["a"]]))
     assert not resources.available()
 
 
 def test_without_punkt_it_says_so_in_one_line(folder: Path) -> None:
     add_wordnet(folder, "3.0")
-    assert message(resources.sentence_tokenizer).startswith("METEOR needs Punkt, which is not in NLTK's folders.")
+    assert message(resources.sentence_tokenizer).startswith("Punkt is needed, which is not in NLTK's folders.")
     assert message(lambda: hf_meteor(["a"], [["a"]]))
     assert not resources.available()
 
@@ -91,7 +91,7 @@ def test_without_punkt_it_says_so_in_one_line(folder: Path) -> None:
 @pytest.mark.parametrize("version", ["3.1", "2.1"])
 def test_another_wordnet_is_refused_with_its_version(folder: Path, version: str) -> None:
     add_wordnet(folder, version)
-    assert f"METEOR needs WordNet 3.0, NLTK's folders hold {version}" in message(resources.wordnet)
+    assert f"WordNet 3.0 is needed, NLTK's folders hold {version}" in message(resources.wordnet)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_another_wordnet_is_refused_with_its_version(folder: Path, version: str)
 def test_a_damaged_wordnet_is_refused(folder: Path, file: str, content: str) -> None:
     add_wordnet(folder, "3.0")
     (folder / "corpora" / "wordnet" / file).write_text(content)
-    assert "METEOR needs WordNet 3.0, which cannot be read" in message(resources.wordnet)
+    assert "WordNet 3.0 is needed, which cannot be read" in message(resources.wordnet)
 
 
 def test_a_wordnet_without_some_file_or_without_a_version_is_refused(folder: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_wordnet_without_some_file_or_without_a_version_is_refused(folder: Pat
 
 def test_punkt_without_one_of_its_files_is_refused(folder: Path) -> None:
     (add_punkt(folder) / "collocations.tab").unlink()
-    assert "METEOR needs Punkt" in message(resources.sentence_tokenizer)
+    assert "Punkt is needed" in message(resources.sentence_tokenizer)
 
 
 def test_once_both_are_there_it_works_without_a_network(folder: Path) -> None:

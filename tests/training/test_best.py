@@ -42,6 +42,13 @@ def test_a_named_score_decides_where_a_checkpoint_has_it_and_more_is_better() ->
     assert best_step(records, [10, 20], "official_bleu") == 20
 
 
+def test_of_slot_errors_less_is_better() -> None:
+    records = [
+        evaluation(step, 4.0, scores={"slot_error_rate": rate}) for step, rate in ((10, 0.3), (20, 0.1), (30, 0.2))
+    ]
+    assert best_step(records, [10, 20, 30], "slot_error_rate") == 20
+
+
 def test_step_0_can_be_the_best_too() -> None:
     assert best_step([epoch(10, 2.0), evaluation(0, 4.0)], [0, 10]) == 0
 

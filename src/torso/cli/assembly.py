@@ -20,7 +20,7 @@ from torso.data.encoding import Encoded, encode_split
 from torso.data.micro_batches import BatchPlan
 from torso.data.sources import load
 from torso.data.tokenizer import Tokenizer
-from torso.errors import ConfigError, DataError
+from torso.errors import ConfigError
 from torso.model.blocks import ATTENTION, Block
 from torso.model.config import Cuts, GPT2Config
 from torso.model.hub import open_source, tokenizer_folder
@@ -86,11 +86,10 @@ class Assembly:
     def corpus(self) -> Corpus:
         """The data set; raises DataError when it was prepared with another tokenizer."""
         corpus = load(self.config.data)
-        if corpus.tokenizer and corpus.tokenizer != self.tokenizer.fingerprint:
-            raise DataError(
-                f"{corpus.name} was prepared with another tokenizer than that of {self.config.model}",
-                "Prepare it with the same --model or --tokenizer, or train with --tokenizer DIR/tokenizer.",
-            )
+        if corpus.tokenizer is not None:
+            c = self.config
+            here = f"--tokenizer {c.tokenizer}" if c.tokenizer else f"--model {c.model}"
+            corpus.tokenizer.check(corpus.name, self.tokenizer, here)
         return corpus
 
     @cached_property

@@ -56,7 +56,7 @@ class Bench:
     @property
     def threads(self) -> int:
         """One number for every process, so that all compute alike: the cores, shared by the most processes."""
-        return self.config.threads or max(1, num_cores() // max(trial.num_processes for trial in self.trials))
+        return self.config.threads or max(1, processes.num_cores() // max(trial.num_processes for trial in self.trials))
 
     def parties(self, trial: Trial) -> tuple[int, int]:
         """Ranks that train, and body workers of a split: together the number asked for."""
@@ -230,7 +230,7 @@ def machine(devices: list[torch.device], threads: int) -> dict[str, str]:
     names = [torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu" for device in devices]
     return {
         "CPU": cpu_name(),
-        "cores": str(num_cores()),
+        "cores": str(processes.num_cores()),
         "RAM": size(psutil.virtual_memory().total),
         "devices": ", ".join(dict.fromkeys(names)),
         "torch": torch.__version__,
@@ -247,11 +247,6 @@ def cpu_name() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
-
-
-def num_cores() -> int:
-    """That this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:

@@ -13,6 +13,7 @@ from torso.errors import StorageError, TorsoError
 COMMANDS = {
     "serve": "lend the middle blocks of a model to training runs",
     "train": "train an adapter, whole or split",
+    "plan": "what each strategy would need, and which one to take",
     "resume": "go on with a run to its recorded target",
     "evaluate": "perplexity, decoding and scores of a run",
     "generate": "text for one input",

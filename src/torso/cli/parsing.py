@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import tyro
 
-from torso.config import read_settings
 from torso.errors import ConfigError
+from torso.settings import read_settings
 
 Arguments = TypeVar("Arguments")
 Rest = TypeVar("Rest")

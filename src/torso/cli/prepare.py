@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from typing import Literal
 import tyro
 
 from torso.cli.parsing import parse
-from torso.cli.processes import make_out
+from torso.cli.processes import make_out, num_cores
 from torso.data.news.normalising import Normalising, Words
 from torso.data.news.prepare import NewsConfig, prepare, report
 from torso.errors import ConfigError, Interrupted
@@ -93,7 +92,7 @@ def _config(options: NewsArguments) -> NewsConfig:
         block_size=options.block_size,
         dev_share=options.dev_share,
         normalising=Normalising(unicode=options.unicode, lower_case=options.lower_case, words=options.words),
-        workers=options.workers or len(os.sched_getaffinity(0)),
+        workers=num_cores() if options.workers is None else options.workers,
     )
 
 

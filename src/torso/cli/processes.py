@@ -38,6 +38,11 @@ def run(*words: str | Path, log: Path | None = None) -> None:
         raise TorsoError(f"`torso {words[0]}` ended with exit code {done.returncode}", remedy)
 
 
+def num_cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def last_words(log: Path) -> str:
     """The end of what a command printed, on one line."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torso.cli.assembly import Assembly
 from torso.cli.parsing import parse, take_option
-from torso.config import RunConfig, check_resume
+from torso.config import RunConfig
 from torso.errors import ConfigError
 from torso.files import replace_atomically
 from torso.parallel.launch import under_torchrun
@@ -16,6 +16,34 @@ from torso.training.run_directory import RunDirectory
 from torso.training.schedule import check_target
 
 USAGE = "resume RUN_DIR [--epochs N]"
+
+MAY_CHANGE = frozenset(
+    {
+        "epochs",
+        "server",
+        "clients",
+        "window",
+        "wire",
+        "read_timeout_s",
+        "patience_s",
+        "device",
+        "strategy",
+        "nproc",
+        "shard_size",
+        "deterministic",
+        "activation_checkpointing",
+        "compile",
+        "threads",
+        "checkpoint_every_steps",
+        "checkpoint_every_minutes",
+        "keep_checkpoints",
+        "keep_epochs",
+        "best_by",
+        "evaluate",
+        "allow_inexact",
+    }
+)
+"""What may change on resume; everything else decides the bits. Where one of these does, the arithmetic has it."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -73,6 +101,19 @@ def _prepare(run: RunDirectory, old: RunConfig, config: RunConfig, more: int) ->
     replace_atomically(run.path / "config.toml", config.to_toml().encode())
     run.set_epochs(target)
     return Assembly(config)
+
+
+def check_resume(old: RunConfig, new: RunConfig) -> None:
+    """Raise ConfigError naming the settings that differ though they may not."""
+    changed = [
+        f"{field.name} ({getattr(old, field.name)} to {getattr(new, field.name)})"
+        for field in dataclasses.fields(RunConfig)
+        if field.name not in MAY_CHANGE and getattr(old, field.name) != getattr(new, field.name)
+    ]
+    if changed:
+        raise ConfigError(
+            f"a resumed run keeps its settings, but these differ: {', '.join(changed)}", "Start a new run."
+        )
 
 
 def _number(text: str | None) -> int:

@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from torso.cli.assembly import Assembly
+from torso.cli.auto import choose, take_auto
 from torso.cli.parsing import parse, take_option
 from torso.config import RunConfig
 from torso.errors import ConfigError
 from torso.parallel.launch import under_torchrun
 from torso.training.run_directory import RunDirectory
 
-USAGE = "train [--run-dir DIR] [--config FILE]"
+USAGE = "train [--run-dir DIR] [--config FILE] [--strategy auto]"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -51,16 +52,21 @@ def _prepare(
     """Everything before training."""
     words = list(arguments)
     path = take_option(words, "--run-dir")
-    config = settle(parse(RunConfig, USAGE, words).checked())
+    automatic, has_server = take_auto(words), any(word.partition("=")[0] == "--server" for word in words)
     from torso.cli.adapters import start_from, with_adapter
     from torso.cli.training_run import check
     from torso.training import checkpoint as checkpoints
 
     folder = Path(path) if path else next_folder(Path("runs"))
     RunDirectory.check_unused(folder)
-    adapter, config = with_adapter(
-        config, lambda brought: settle(parse(RunConfig, USAGE, words, default=brought).checked())
-    )
+
+    def read(default: RunConfig | None = None) -> RunConfig:
+        config = parse(RunConfig, USAGE, words, default=default)
+        return config if automatic else settle(config.checked())
+
+    adapter, config = with_adapter(read(), read)
+    if automatic:
+        config = settle(choose(config, has_server).checked())
     assembly = Assembly(config)
     check(assembly)
     run = RunDirectory.create(folder, config.to_toml(), config.epochs)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from torso.data.tokenizer import Tokenizer
 from torso.errors import DataError
 
 SPLITS = ("train", "dev", "test")
@@ -24,6 +26,10 @@ class Block(Protocol):
 
     def read(self) -> npt.NDArray[np.int64]:
         """[len] ids."""
+
+    @property
+    def identity(self) -> str:
+        """Equal when the ids are, known without reading them."""
 
 
 @dataclass(frozen=True)
@@ -43,23 +49,45 @@ class Group:
 
 
 @dataclass(frozen=True)
+class MadeWith:
+    """The tokenizer that blocks were made with; folder: where it lies, when the data set brings it along."""
+
+    fingerprint: str
+    vocab_size: int
+    folder: Path | None = None
+
+    def check(self, data: str, tokenizer: Tokenizer, named: str) -> None:
+        """Raise DataError unless ids of the set `data` mean the same to `tokenizer`, which was given as `named`."""
+        if self.fingerprint == tokenizer.fingerprint:
+            return
+        remedy = f"Prepare the articles again with {named}, or train the model whose tokenizer they were prepared with."
+        if self.folder is not None:
+            remedy = f"Train with --tokenizer {self.folder}, or prepare the articles again with {named}."
+        raise DataError(
+            f"{data} was prepared with another tokenizer, of {self.vocab_size:,} tokens ({self.fingerprint[:12]}), than"
+            f" {named} has, of {tokenizer.vocab_size:,} ({tokenizer.fingerprint[:12]})",
+            remedy,
+        )
+
+
+@dataclass(frozen=True)
 class Corpus:
     """A data set.
 
     name: what the user asked for, such as "demo" or "e2e:e2e-dataset.zip".
     splits: groups by split; a split that the source does not hold is not in it.
     notes: what reading changed or left out, a sentence each, for the user.
-    tokenizer: fingerprint of the tokenizer that blocks were made with.
+    tokenizer: what blocks were made with.
     identity: stands for the content where the data set brings it along.
     """
 
     name: str
-    splits: Mapping[str, tuple[Group, ...]]
+    splits: Mapping[str, Sequence[Group]]
     notes: tuple[str, ...] = field(default=())
-    tokenizer: str | None = None
+    tokenizer: MadeWith | None = None
     identity: str = ""
 
-    def split(self, name: str) -> list[Group]:
+    def split(self, name: str) -> Sequence[Group]:
         """The groups of "train", "dev" or "test"; DataError when there are none."""
         if name not in SPLITS:
             raise DataError(f"there is no split named {name!r}", f"Choose one of {', '.join(SPLITS)}.")
@@ -67,7 +95,7 @@ class Corpus:
         if not groups:
             held = ", ".join(s for s in SPLITS if self.splits.get(s)) or "none"
             raise DataError(f"the data set {self.name} has no {name} examples (splits that it has: {held})")
-        return list(groups)
+        return groups
 
     @cached_property
     def fingerprint(self) -> str:

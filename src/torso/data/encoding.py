@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 from torso.data.corpus import Block, Group
 from torso.data.tokenizer import Tokenizer
@@ -43,13 +44,17 @@ class Example:
         """All of them."""
         return self.prompt_ids + self.target_ids
 
+    @property
+    def identity(self) -> str:
+        """Equal when, and only when, prompt and target are."""
+        return repr((self.prompt_ids, self.target_ids))
+
 
 @dataclass(frozen=True, slots=True)
 class BlockExample:
     """A sequence that the data set holds ready; every token but the first is predicted."""
 
     block: Block
-    group: int
 
     def __len__(self) -> int:
         return len(self.block)
@@ -63,6 +68,34 @@ class BlockExample:
         """All of them, read now."""
         ids: list[int] = self.block.read().tolist()
         return ids
+
+    @property
+    def identity(self) -> str:
+        """Stands for all of them, unread."""
+        return self.block.identity
+
+
+class BlockExamples(Sequence[BlockExample]):
+    """Of groups with blocks; each is made when it is asked for, for there may be millions."""
+
+    def __init__(self, groups: Sequence[Group]) -> None:
+        self._groups = groups
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    @overload
+    def __getitem__(self, place: int) -> BlockExample: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> BlockExamples: ...
+
+    def __getitem__(self, place: int | slice) -> BlockExample | BlockExamples:
+        if isinstance(place, slice):
+            return BlockExamples(self._groups[place])
+        block = self._groups[place].block
+        assert block is not None
+        return BlockExample(block)
 
 
 AnyExample = Example | BlockExample
@@ -98,15 +131,17 @@ class EncodingReport:
 class Encoded:
     """The examples of a split in order, and the report."""
 
-    examples: list[AnyExample]
+    examples: Sequence[AnyExample]
     report: EncodingReport
 
 
 def encode_split(groups: Sequence[Group], tokenizer: Tokenizer, max_tokens: int) -> Encoded:
     """An example for each reference of each group, or for its block; those of more than `max_tokens` are left out.
 
-    DataError when nothing is left.
+    DataError when nothing is left, or a block is too long.
     """
+    if groups and groups[0].block is not None:
+        return _encoded_blocks(groups, max_tokens)
     everything = list(_examples(groups, tokenizer))
     examples = [example for example in everything if len(example) <= max_tokens]
     longest = max((len(example) for example in everything), default=0)
@@ -115,11 +150,26 @@ def encode_split(groups: Sequence[Group], tokenizer: Tokenizer, max_tokens: int)
             f"none of {len(everything)} examples is left: at most {max_tokens} tokens fit, the longest has {longest}",
             "Use shorter texts, or a model with more positions.",
         )
+    return _encoded(examples, len(everything) - len(examples), longest, max_tokens)
+
+
+def _encoded_blocks(groups: Sequence[Group], max_tokens: int) -> Encoded:
+    # All but a split's last are equally long: to leave out would be to leave out everything.
+    longest = len(BlockExamples(groups)[0])
+    if longest > max_tokens:
+        raise DataError(
+            f"blocks have {longest} tokens, at most {max_tokens} fit",
+            f"Prepare the data with --block-size {max_tokens}, or use a model with more positions.",
+        )
+    return _encoded(BlockExamples(groups), 0, longest, max_tokens)
+
+
+def _encoded(examples: Sequence[AnyExample], num_over_long: int, longest: int, max_tokens: int) -> Encoded:
     report = EncodingReport(
         num_examples=len(examples),
         num_tokens=sum(len(example) for example in examples),
         num_target_tokens=sum(len(example) - example.num_prompt_tokens for example in examples),
-        num_over_long=len(everything) - len(examples),
+        num_over_long=num_over_long,
         longest=longest,
         max_tokens=max_tokens,
     )
@@ -144,12 +194,9 @@ def encode_prompts(
     return prompts
 
 
-def _examples(groups: Sequence[Group], tokenizer: Tokenizer) -> Iterator[AnyExample]:
+def _examples(groups: Sequence[Group], tokenizer: Tokenizer) -> Iterator[Example]:
     end = (tokenizer.eos_id,)
     for number, group in enumerate(groups):
-        if group.block is not None:
-            yield BlockExample(group.block, number)
-            continue
         prompt = (*tokenizer.encode(group.prompt), *end)
         for reference in group.references:
             yield Example(prompt, (*tokenizer.encode(f" {reference}"), *end), number)

@@ -82,7 +82,7 @@ class BatchPlan:
                 f"global batch {global_batch_size} is not a multiple of micro-batch {micro_batch_size}",
                 "Choose a global batch size that is a multiple of the micro-batch size, both at least 1.",
             )
-        self._examples = tuple(examples)
+        self._examples = examples
         self._seed = seed
         self._global_batch_size = global_batch_size
         self._micro_batch_size = micro_batch_size
@@ -99,7 +99,7 @@ class BatchPlan:
         sizes = (self._seed, self._global_batch_size, self._micro_batch_size, POOL_STEPS)
         digest = hashlib.sha256(repr(sizes).encode())
         for example in self._examples:
-            digest.update(repr((example.num_prompt_tokens, example.ids())).encode())
+            digest.update(example.identity.encode())
         return digest.hexdigest()
 
     def step(self, number: int) -> Step:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
@@ -15,6 +18,10 @@ from torso.data.text_files import decode_utf8, read_file
 from torso.errors import DataError
 
 END_OF_TEXT = "<|endoftext|>"
+PIECE = 1 << 16
+"""Characters of a long text that are encoded at a time."""
+_SPACE = re.compile("(?<=[!-~]) (?=[A-Za-z])")
+"""Where a word surely begins: one space between what is visible in ASCII and a letter."""
 
 
 class Tokenizer:
@@ -51,10 +58,35 @@ class Tokenizer:
         # One by one: the library's batches start threads, which must not be there when a process forks.
         return [self.encode(text) for text in texts]
 
-    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
-        """The same as `encode_all`, a quarter faster; only where the environment keeps the library from threads."""
-        found = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [list(one.ids) for one in found]
+    def encode_many(self, texts: Sequence[str], dtype: str) -> Iterator[bytes]:
+        """The same ids as `encode_all` gives, for each text the bytes of a NumPy array of `dtype`; a quarter faster.
+
+        Only where the environment keeps the library from threads. The library takes a hundred bytes and more for a
+        token, so long texts go to it in pieces where that cannot change a token.
+        """
+        for text in texts:
+            found = (self._tokenizer.encode_batch_fast([one], add_special_tokens=False) for one in self._pieces(text))
+            yield b"".join(np.array(one[0].ids, dtype=dtype).tobytes() for one in found)
+
+    def _pieces(self, text: str) -> Iterator[str]:
+        start = 0
+        if self._splits_at_spaces:
+            while len(text) - start > PIECE and (space := _SPACE.search(text, start + PIECE)):
+                yield text[start : space.start()]
+                start = space.start()
+        yield text[start:] if start else text
+
+    @cached_property
+    def _splits_at_spaces(self) -> bool:
+        """Whether words are parted as GPT-2 does it, a space belonging to the word after it, and by nothing else."""
+        splitter, added = self._tokenizer.pre_tokenizer, self._tokenizer.get_added_tokens_decoder().values()
+        return (
+            isinstance(splitter, pre_tokenizers.ByteLevel)
+            and splitter.use_regex
+            and not splitter.add_prefix_space
+            and self._tokenizer.normalizer is None
+            and all(token.special for token in added)
+        )
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids; end tokens are left out, bytes that are not UTF-8 become U+FFFD."""

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from torso.evaluation.resources import sentence_tokenizer, wordnet
+from torso.data.wordnet import wordnet
+from torso.evaluation.resources import sentence_tokenizer
 from torso.evaluation.segments import check_segments
 
 

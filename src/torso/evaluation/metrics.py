@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 import torso
+from torso.data.wordnet import VERSION as WORDNET
 from torso.errors import DataError, MissingResourceError
 from torso.evaluation import bleu, nist, official_meteor
 from torso.evaluation.cider import cider
 from torso.evaluation.meteor import hf_meteor_segments
-from torso.evaluation.resources import VERSION as WORDNET
 from torso.evaluation.rouge import rouge_l
 from torso.evaluation.segments import Array, check_segments, mean_statistics, ratio
 from torso.evaluation.slot_errors import slot_error_statistics

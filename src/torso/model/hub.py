@@ -6,11 +6,13 @@ import hashlib
 import re
 from importlib import resources
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from torso.errors import WeightsError
 from torso.model.config import SIZES, GPT2Config
-from torso.model.weights import FolderWeights, RandomWeights
+
+if TYPE_CHECKING:
+    from torso.model.weights import FolderWeights, RandomWeights
 
 Init = Literal["pretrained", "random"]
 WEIGHT_FILES = ("config.json", "*.safetensors", "*.safetensors.index.json")
@@ -20,6 +22,9 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 
 def open_source(model: str, init: Init = "pretrained", seed: int = 0) -> FolderWeights | RandomWeights:
     """Weights of `model`: "mini", a published size, or a folder. Raises WeightsError."""
+    # here, because finding a tokenizer needs no torch
+    from torso.model.weights import FolderWeights, RandomWeights
+
     if init == "random":
         return RandomWeights(config_of(model), seed)
     return FolderWeights(resolve(model, WEIGHT_FILES))

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torso.errors import WeightsError
 from torso.model.config import Cuts, GPT2Config
 from torso.model.names import expected_shapes, is_conv1d, layer_of
-from torso.randomness import normal
+from torso.randomness import scaled_normal
 
 Stage = TypeVar("Stage", bound=nn.Module)
 PREFIX = "transformer."
@@ -136,7 +136,7 @@ class RandomWeights:
         deviation = self.config.initializer_range
         if name.endswith("c_proj.weight"):
             deviation /= (2 * self.config.n_layer) ** 0.5
-        return (normal(shape, "initial weights", self._seed, name) * deviation).float()
+        return scaled_normal(shape, deviation, "initial weights", self._seed, name)
 
     def check(self, names: Collection[str]) -> None:
         """See WeightSource."""

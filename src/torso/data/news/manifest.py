@@ -16,6 +16,8 @@ from torso.files import replace_atomically
 NAME = "manifest.json"
 FORMAT = 1
 SPLITS = ("train", "dev")
+TOKENIZER = "tokenizer"
+"""Folder of a vocabulary that was learnt."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +73,8 @@ class Manifest:
     def save(self, folder: Path) -> None:
         """Raises StorageError."""
         document = asdict(self) | {"fingerprint": self.fingerprint}
+        for name, split in self.splits.items():
+            document["splits"][name]["blocks"] = split.num_blocks(self.block_size)
         replace_atomically(folder / NAME, json.dumps(document, indent=1).encode() + b"\n")
 
     @classmethod

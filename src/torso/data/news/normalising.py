@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from torso.errors import ConfigError
+from torso.data.wordnet import wordnet
 
 _WORD = re.compile(r"[^\W\d_]+")
 Words = Literal["keep", "stem", "lemmatise"]
@@ -27,7 +27,7 @@ class Normalising:
     """stem: Porter's stems in place of words. lemmatise: WordNet's lemmas. Both are for English."""
 
     def check(self) -> None:
-        """Raise ConfigError where something is missing for it."""
+        """Raise MissingResourceError where something is missing for it."""
         if self.words == "lemmatise":
             _lemmatiser()
 
@@ -61,16 +61,8 @@ def _stemmer() -> Callable[[str], str]:
 
 
 def _lemmatiser() -> Callable[[str], str]:
-    """By WordNet's rules and exceptions, as a noun, else as a verb."""
-    import nltk
-    from nltk.corpus.reader.wordnet import WordNetCorpusReader
-
-    try:
-        reader = WordNetCorpusReader(nltk.data.find("corpora/wordnet"), None)
-    except LookupError:
-        raise ConfigError(
-            "lemmatising needs WordNet, which is not in NLTK's folders", "Run `make resources`."
-        ) from None
+    """By WordNet's rules and exceptions, as a noun, else as a verb. Raises MissingResourceError."""
+    reader = wordnet()
 
     def lemma(word: str) -> str:
         return str(reader.morphy(word, "n") or reader.morphy(word, "v") or word)

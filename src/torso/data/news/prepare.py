@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from torso.data.news.manifest import FORMAT, NAME, SPLITS, Manifest, describe_split
+from torso.data.news.manifest import FORMAT, NAME, SPLITS, TOKENIZER, Manifest, describe_split
 from torso.data.news.normalising import Normalising
 from torso.data.news.progress import NAME as PROGRESS
 from torso.data.news.progress import Progress, check_request
@@ -26,14 +26,13 @@ from torso.data.news.vocabulary import SAMPLE_CHARACTERS, check_size, train_voca
 from torso.data.news.work import BATCH_CHARACTERS, DIGEST_SIZE, Article, Recipe, articles_of, in_order, pool
 from torso.data.tokenizer import Tokenizer
 from torso.errors import ConfigError, DataError, RunDirectoryError
-from torso.files import replace_atomically, storing
+from torso.files import remove_temporaries, replace_atomically, storing
 
 SAVE_EVERY_S = 20.0
 BATCH_ROWS = 4096
 BATCHES_AHEAD = 3
 """For each worker."""
 SEEN = "seen.digests"
-TOKENIZER = "tokenizer"
 
 
 class Say(Protocol):
@@ -92,10 +91,12 @@ class NewsConfig:
 def prepare(config: NewsConfig, out: Path, say: Say) -> Manifest:
     """Do it, or what is left of it. Raises a RequestError, or StorageError; the same call then goes on."""
     request = config.checked().request()
+    remove_temporaries(out)
     if (out / NAME).is_file():
         manifest = Manifest.load(out)
         check_request(out, manifest.request, request)
         manifest.check(out)
+        _forget_progress(out)
         return manifest
     progress = Progress.load(out, request)
     if progress is None:
@@ -255,10 +256,14 @@ class _Preparation:
         )
         replace_atomically(self._out / "report.txt", report(manifest).encode())
         manifest.save(self._out)
-        for name in (PROGRESS, SEEN):
-            with storing(self._out / name):
-                (self._out / name).unlink()
+        _forget_progress(self._out)
         return manifest
+
+
+def _forget_progress(out: Path) -> None:
+    for path in (out / PROGRESS, out / SEEN):
+        with storing(path):
+            path.unlink(missing_ok=True)
 
 
 def _is_dev(article: Article, share: float) -> bool:
@@ -278,7 +283,7 @@ def report(manifest: Manifest) -> str:
     for name, split in manifest.splits.items():
         blocks = split.num_blocks(manifest.block_size)
         last = split.tokens % manifest.block_size
-        short = f", the last of {last}" if last > 1 else ""
+        short = {0: "", 1: " (the last end token is over, and left out)"}.get(last, f", the last of {last}")
         lines.append(
             f"{name}: {split.articles:,} articles, {split.tokens:,} tokens, {blocks:,} blocks of"
             f" {manifest.block_size}{short}, {len(split.shards)} shards"

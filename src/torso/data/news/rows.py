@@ -100,22 +100,29 @@ class _Lines:
         return self
 
     def __next__(self) -> str:
-        line = self._again.popleft() if self._again else self._file.readline(MAX_FIELD)
+        line = self._take()
         if not line:
             raise StopIteration
-        if self.offset == 0 and line.startswith(_BOM):
-            self._file.seek(len(line))
-            self.offset, line = len(_BOM), line[len(_BOM) :]
-        self.offset += len(line)
         self.taken.append(line)
         return line.decode("utf-8", "surrogateescape")
 
-    def give_back(self) -> None:
-        """All lines of the row but its first are still to be read."""
-        rest = self.taken[1:]
+    def give_back(self) -> bool:
+        """All lines of the row but its first are still to be read; whether there are any."""
+        rest = deque(self.taken)
+        first = rest.popleft()
+        # a line of more than MAX_FIELD comes in pieces
+        while not first.endswith(b"\n") and (first or rest):
+            first = rest.popleft() if rest else self._take()
         self.offset -= sum(map(len, rest))
         self._again.extendleft(reversed(rest))
-        del self.taken[1:]
+        return bool(rest)
+
+    def _take(self) -> bytes:
+        line = self._again.popleft() if self._again else self._file.readline(MAX_FIELD)
+        if self.offset == 0 and line.startswith(_BOM):
+            line, self.offset = line[len(_BOM) :], len(_BOM)
+        self.offset += len(line)
+        return line
 
     def at_end(self) -> bool:
         """Whether nothing is left."""
@@ -158,10 +165,9 @@ class _Reader:
         return self._counted(text, "") if _decodable(text) else self._counted("", "undecodable")
 
     def _give_up(self, reason: str) -> Row | None:
-        known = self._is_salvage()
-        if len(self._lines.taken) > 1:
-            self._salvaging_to = max(self._salvaging_to, self._lines.offset)
-            self._lines.give_back()
+        known, end = self._is_salvage(), self._lines.offset
+        if self._lines.give_back():
+            self._salvaging_to = max(self._salvaging_to, end)
         return None if known else self._counted("", reason)
 
     def _made(self, reason: str) -> Row | None:

@@ -67,6 +67,8 @@ class SplitWriter:
         self._index = Growing(index_path(folder, split), 8 * written.articles)
         # a shard that is just full is still the last one
         number = max(0, written.tokens - 1) // shard_tokens
+        for full in range(number):
+            Growing(shard_path(folder, split, full), shard_tokens * len(end)).close()
         length = (written.tokens - number * shard_tokens) * len(end)
         self._shard = Growing(shard_path(folder, split, number), length)
         self._full: list[Growing] = []

@@ -16,8 +16,6 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
-
 from torso.data.news.cleaning import clean
 from torso.data.news.normalising import Normalising, normaliser
 from torso.data.tokenizer import Tokenizer
@@ -58,7 +56,7 @@ def articles_of(recipe: Recipe, texts: Sequence[str]) -> list[Article | None]:
     if tokenizer is None:
         made = [Article(digest, b"", text) for digest, text in zip(digests, ready, strict=True)]
     else:
-        ids = (np.array(one, dtype=recipe.dtype).tobytes() for one in tokenizer.encode_many(ready))
+        ids = tokenizer.encode_many(ready, recipe.dtype)
         made = [Article(digest, one) for digest, one in zip(digests, ids, strict=True)]
     return [article if text else None for article, text in zip(made, ready, strict=True)]
 

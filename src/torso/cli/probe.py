@@ -1,0 +1,51 @@
+"""What a process holds besides its tensors: real runs of a small model, less what is predicted of them."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from torso.cli.bench import Bench, look
+from torso.cli.compare import chosen_strategies
+from torso.cli.planning import lengths_of, setting_of
+from torso.config import RunConfig
+from torso.errors import RequestError
+from torso.planner.hardware import CPU, LINKS
+from torso.planner.memory import memory
+from torso.records import StepRecord
+from torso.report.comparison.read import TRIALS, read_comparison
+from torso.report.comparison.trials import Result
+from torso.report.log import read_records
+
+
+def probe(processes: int, full: bool, import_bytes: float) -> dict[str, float]:
+    """Bytes above the imports, by strategy, or by a split's party; nothing of strategies that cannot be tried."""
+    adapter: dict[str, Any] = {"adapter": "none"} if full else {}
+    config = RunConfig(
+        model="mini", max_examples=8, global_batch_size=4, micro_batch_size=2, evaluate="none", threads=1, **adapter
+    )
+    strategies = [s for s in chosen_strategies("") if s != ("split" if processes == 1 else "single")]
+    bench = Bench(strategies, ["mini"], [processes], None, 0, config)
+    with tempfile.TemporaryDirectory(prefix="torso-plan-") as folder:
+        path = Path(folder)
+        try:
+            request = look(bench)
+        except RequestError:  # e.g. an adapter is needed
+            return {}
+        bench.claim(path, request)
+        bench.run(path, request)
+        done = [result for result in read_comparison(path).results.values() if result.done]
+        return {n: b for result in done for n, b in _besides(path, result, config, processes, import_bytes).items()}
+
+
+def _besides(path: Path, result: Result, config: RunConfig, processes: int, import_bytes: float) -> dict[str, float]:
+    """Measured peaks of a trial's parties, less imports and predicted tensors."""
+    records = read_records(path / TRIALS / result.trial.name / "metrics.jsonl")[0]
+    steps = [record for record in records if isinstance(record, StepRecord)]
+    setting = setting_of(config, lengths_of(config), processes, CPU, LINKS["loopback"])
+    predicted = memory(setting.at_its_longest, result.trial.strategy)  # type: ignore[arg-type]
+    found = {name: max(step.memory_bytes for step in steps) for name in predicted}
+    if "worker" in found:
+        found["worker"] = max(step.server_memory_bytes for step in steps)
+    return {name: max(0.0, peak - import_bytes - predicted[name].tensors) for name, peak in found.items()}

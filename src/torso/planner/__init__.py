@@ -1,0 +1,1 @@
+"""What each strategy would need: memory, time, and which one to take."""

@@ -1,0 +1,198 @@
+"""Peak memory of one device under each strategy, part by part, in bytes.
+
+N parameters, A of them trained, W ranks, S of them in a shard group. The states of mixed-precision training are those
+of Rajbhandari et al. 2020 ("ZeRO", section 3.1), here with fp32 masters only: weights 4N, gradients 4N, AdamW's two
+moments 8N, together 16N. What is particular to Torso's own loop is said where it enters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torso.model.loss import CHUNK_ROWS
+from torso.planner.counts import (
+    block_kept_values,
+    block_parameters,
+    embedding_parameters,
+    model_parameters,
+    trainable_parameters,
+)
+from torso.planner.setting import Setting, Strategy
+
+CPU_SLACK = 1.2
+"""What malloc holds above the tensors that it was asked for.
+
+Kept values of many sizes leave gaps (measured 1.1 to 1.4).
+"""
+
+
+SAVE_BYTES = 36
+"""A trained parameter's while a checkpoint is made: it and its moments copied, as bytes, and in the file's content."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """Bytes of one device at the peak of a step."""
+
+    weights: float = 0.0
+    gradients: float = 0.0
+    moments: float = 0.0
+    """Of AdamW."""
+    copies: float = 0.0
+    """Of the trained state, held on the host to begin anew from."""
+    activations: float = 0.0
+    """Kept for backward passes."""
+    loss: float = 0.0
+    """Logits, in chunks, and the gradients computed with them."""
+    communication: float = 0.0
+    """Gathered weights, buckets, messages under way."""
+    saving: float = 0.0
+    """While a checkpoint is written, on the rank that writes it; gradients, activations and messages are gone then."""
+    held: float = 0.0
+    """Taken before any tensor is made."""
+
+    @property
+    def tensors(self) -> float:
+        """Above what is held anyway: what stays, and the larger of a step's and a save's needs."""
+        step = self.gradients + self.activations + self.loss + self.communication
+        return self.weights + self.moments + self.copies + max(step, self.saving)
+
+    @property
+    def total(self) -> float:
+        """All of it."""
+        return self.tensors + self.held
+
+
+def memory(setting: Setting, strategy: Strategy) -> dict[str, Memory]:
+    """Of each party: a rank, under the strategy's name, or a split's `client` and `worker`."""
+    if strategy == "split":
+        return {"client": _client(setting), "worker": _worker(setting)}
+    if strategy == "single":
+        return {strategy: _whole(setting, ranks=1, shards=1)}
+    shards = {"ddp": 1, "fsdp": setting.devices, "hsdp": setting.shards}[strategy]
+    return {strategy: _whole(setting, ranks=setting.devices, shards=shards)}
+
+
+def kept_bytes(setting: Setting, blocks: int) -> float:
+    """Activations of one micro-batch in so many blocks."""
+    slack = CPU_SLACK if setting.device.is_cpu else 1.0
+    return slack * blocks * block_kept_values(setting) * setting.value_bytes
+
+
+def loss_bytes(setting: Setting) -> float:
+    """Logits are made for at most CHUNK_ROWS rows at a time, in fp32, with as much again for their gradient.
+
+    From the second chunk on the last chunk's gradient is still there: three in place of two. A trained LM head adds the
+    gradient of its V C weights.
+    """
+    shape, rows = setting.shape, min(CHUNK_ROWS, setting.target_rows)
+    chunk = 4.0 * rows * shape.vocab_size
+    half = 0.0 if setting.dtype == "fp32" else 2.0 * rows * shape.vocab_size
+    logits = chunk * (2 if setting.target_rows <= CHUNK_ROWS else 3) + half
+    return logits + (4.0 * shape.vocab_size * shape.n_embd if setting.adapter is None else 0.0)
+
+
+def adapter_states(setting: Setting, trained: int, micro_batches: int, ranks: int) -> dict[str, float]:
+    """Of `TrainablePart`: gradients are kept by micro-batch and gathered, so that they add in one order.
+
+    At the end of a step there are a rank's own gradients, the same again as one tensor to be sent, those of all
+    ranks, and the sum. They and the copies to begin anew from are on the host.
+    """
+    own = 4.0 * trained * micro_batches
+    gathered = own * ranks if ranks > 1 else 0.0
+    on_host = setting.device.is_cpu
+    return {
+        "gradients": 2.0 * own + gathered + 4.0 * trained if on_host else 4.0 * trained,
+        "moments": 8.0 * trained,
+        "copies": 12.0 * trained if on_host else 0.0,
+    }
+
+
+def _whole(setting: Setting, ranks: int, shards: int) -> Memory:
+    """A rank that has all blocks, or its shard of them."""
+    return _adapted(setting, ranks, shards) if setting.adapter is not None else _full(setting, ranks, shards)
+
+
+def _adapted(setting: Setting, ranks: int, shards: int) -> Memory:
+    """One micro-batch at a time through all blocks; autograd adds the gradients up. A copy of the adapters is kept."""
+    shape, trained = setting.shape, trainable_parameters(setting)
+    return Memory(
+        weights=(model_parameters(shape) * setting.value_bytes + 4.0 * trained) / shards,
+        gradients=4.0 * trained / shards,
+        moments=8.0 * trained / shards,
+        copies=4.0 * trained if setting.device.is_cpu else 0.0,
+        activations=kept_bytes(setting, shape.n_layer),
+        loss=loss_bytes(setting),
+        saving=_saving(setting, trained),
+        communication=_gathered_units(setting, shards) * setting.value_bytes,
+    )
+
+
+def _full(setting: Setting, ranks: int, shards: int) -> Memory:
+    """16 N / S, the units that are whole at the time, and a copy of the weights in the dtype that is computed in."""
+    shape = setting.shape
+    n = model_parameters(shape)
+    computed = 0.0 if setting.dtype == "fp32" else 2.0 * n
+    return Memory(
+        weights=4.0 * n / shards + computed / shards,
+        gradients=4.0 * n / shards,
+        moments=8.0 * n / shards,
+        activations=kept_bytes(setting, shape.n_layer),
+        loss=loss_bytes(setting),
+        saving=_saving(setting, n),
+        communication=_gathered_units(setting, shards) * 8.0,
+    )
+
+
+def _gathered_units(setting: Setting, shards: int) -> float:
+    """Parameters that FSDP holds whole: the block at work, the next one, and the embeddings, which the root keeps.
+
+    Zhao et al. 2023 ("PyTorch FSDP", section 3.2.1): at the peak there are the shard and the largest whole unit;
+    one more is fetched ahead.
+    """
+    if shards == 1:
+        return 0.0
+    return 2.0 * block_parameters(setting.shape) + embedding_parameters(setting.shape)
+
+
+def _saving(setting: Setting, trained: int) -> float:
+    """Of the rank that writes; on the host."""
+    return float(SAVE_BYTES * trained) if setting.device.is_cpu else 0.0
+
+
+def _client(setting: Setting) -> Memory:
+    """Head and tail, with the embeddings in both; activations of the body's ends wait in messages."""
+    shape, cuts = setting.shape, setting.cuts
+    head, tail, ends = len(cuts.head), len(cuts.tail), [*cuts.head, *cuts.tail]
+    trained = sum(trainable_parameters(setting, range(layer, layer + 1)) for layer in ends)
+    frozen = model_parameters(shape) + shape.vocab_size * shape.n_embd - len(cuts.body) * block_parameters(shape)
+    own = setting.share(setting.clients)
+    waiting = min(setting.window, own)
+    return Memory(
+        weights=frozen * setting.value_bytes + 4.0 * trained,
+        activations=kept_bytes(setting, head) * waiting + kept_bytes(setting, tail),
+        loss=loss_bytes(setting),
+        saving=_saving(setting, trainable_parameters(setting)),
+        communication=4.0 * waiting * _message_bytes(setting),
+        **adapter_states(setting, trained, own, setting.clients),
+    )
+
+
+def _worker(setting: Setting) -> Memory:
+    """The body; answers are kept until the step is committed, two a micro-batch, so that a request can be repeated."""
+    shape, cuts = setting.shape, setting.cuts
+    trained = trainable_parameters(setting, cuts.body)
+    own = setting.share(setting.workers)
+    waiting = min(setting.window * setting.clients, setting.micro_batches)
+    waiting = min(-(-waiting // setting.workers), own)
+    return Memory(
+        weights=len(cuts.body) * block_parameters(shape) * setting.value_bytes + 4.0 * trained,
+        activations=kept_bytes(setting, len(cuts.body)) * waiting,
+        communication=_message_bytes(setting) * (2.0 * own + 2.0 * waiting) if setting.device.is_cpu else 0.0,
+        **adapter_states(setting, trained, own, setting.workers),
+    )
+
+
+def _message_bytes(setting: Setting) -> float:
+    """Activations, or their gradient, of one micro-batch: B T C values."""
+    return float(setting.positions * setting.shape.n_embd * setting.value_bytes)
