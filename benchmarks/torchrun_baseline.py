@@ -5,7 +5,8 @@ ranks with torchrun. In one run, step by step in turn, they train `mini`'s weigh
 textbook loop: torch's DistributedDataParallel or `fully_shard`, gradients exchanged once a step, torch's AdamW and
 clipping. The textbook's model is Torso's module, or transformers' GPT2LMHeadModel. Only training is timed, after the
 first steps: from a step's micro-batches on all ranks until all ranks have made the update (Torso's log included).
-Prints medians, their ratio and its quartiles step by step, and how far apart the losses of the two are.
+Prints medians, their ratio and its quartiles step by step, the same ratio of rank 0's CPU time (for a machine that
+others use too), and how far apart the losses of the two are.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from torso.training.run_directory import MetricsLog, RunDirectory
 
 RANKS, WARM_UP = 2, 6
 RATE, LIMIT = 1e-4, 1.0
+Times = tuple[float, float]
 
 
 def main() -> None:
@@ -111,15 +113,26 @@ class HuggingFace(nn.Module):
         return nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum")
 
 
+def now() -> Times:
+    """The wall clock, and the CPU time of this process."""
+    return time.perf_counter(), time.process_time()
+
+
+def since(before: Times) -> Times:
+    """Of both."""
+    wall, cpu = now()
+    return wall - before[0], cpu - before[1]
+
+
 class InTurn:
     """Torso's plan of steps; whenever Torso asks for one, the step before is over, and the textbook's turn comes."""
 
     def __init__(self, plan: BatchPlan, textbook: Textbook) -> None:
         self._plan, self._textbook = plan, textbook
-        self.ours: list[float] = []
-        self.theirs: list[float] = []
+        self.ours: list[Times] = []
+        self.theirs: list[Times] = []
         self.losses: list[float] = []
-        self._left = 0.0
+        self._left = now()
 
     @property
     def steps_per_epoch(self) -> int:
@@ -130,18 +143,18 @@ class InTurn:
         """Called by all ranks together."""
         dist.barrier()
         if number > 1:
-            self.ours.append(time.perf_counter() - self._left)
+            self.ours.append(since(self._left))
         step = self._plan.step(number)
         dist.barrier()
-        started = time.perf_counter()
+        started = now()
         loss = self._textbook.step(step.micro_batches)
         dist.barrier()
-        self.theirs.append(time.perf_counter() - started)
+        self.theirs.append(since(started))
         summed = torch.tensor(loss, dtype=torch.float64)
         dist.all_reduce(summed)
         self.losses.append(float(summed))
         dist.barrier()
-        self._left = time.perf_counter()
+        self._left = now()
         return step
 
 
@@ -204,15 +217,21 @@ def rank(strategy: str, baseline: str, steps: int, folder: Path) -> None:
     group.close()
 
 
+def medians(times: Sequence[Times]) -> Times:
+    """Of both."""
+    return statistics.median(wall for wall, _ in times), statistics.median(cpu for _, cpu in times)
+
+
 def describe(name: str, turns: InTurn, losses: Sequence[float]) -> None:
     """One line, without the first steps; the last, which ends in a checkpoint, is not among Torso's."""
     ours, theirs = turns.ours[WARM_UP:], turns.theirs[WARM_UP : len(turns.ours)]
-    low, _, high = statistics.quantiles([a / b for a, b in zip(ours, theirs, strict=True)], n=4)
+    low, _, high = statistics.quantiles([a / b for (a, _), (b, _) in zip(ours, theirs, strict=True)], n=4)
     apart = max(abs(a - b) / b for a, b in zip(losses, turns.losses, strict=True))
-    first, second = statistics.median(ours), statistics.median(theirs)
+    (first, own_cpu), (second, other_cpu) = map(medians, (ours, theirs))
     print(
         f"{name}: {len(ours)} steps, median {first * 1e3:.1f} ms in Torso, {second * 1e3:.1f} ms bare, ratio "
-        f"{first / second:.3f} (step by step {low:.3f} to {high:.3f}); losses differ by at most {apart:.1e}",
+        f"{first / second:.3f} (step by step {low:.3f} to {high:.3f}), of CPU time {own_cpu / other_cpu:.3f}; "
+        f"losses differ by at most {apart:.1e}",
         flush=True,
     )
 
