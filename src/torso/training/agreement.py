@@ -7,6 +7,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 import torso.errors
 from torso.errors import ServerError, TorsoError
 from torso.parallel.group import Group
@@ -23,7 +25,7 @@ class Vote(enum.IntEnum):
 
 def vote(group: Group, own: Vote) -> Vote:
     """The group's decision: the gravest of all votes."""
-    return Vote(max(votes[0] for votes in group.all_gather_ints([int(own)])))
+    return Vote(max(int(one) for one in group.all_gather(torch.tensor([int(own)]))))
 
 
 def on_leader(group: Group, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:

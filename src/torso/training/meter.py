@@ -118,5 +118,6 @@ class Meter:
         now, before = self._learner.traffic(), self._traffic
         self._traffic = Traffic(now.sent, now.received)
         own = [now.sent - before.sent, now.received - before.received, now.memory_bytes, peak_memory()]
-        sent, received, server_memory, memory = zip(*self._group.all_gather_ints(own), strict=True)
+        rows = [row.tolist() for row in self._group.all_gather(torch.tensor(own))]
+        sent, received, server_memory, memory = zip(*rows, strict=True)
         return _Used(sent, received, max(server_memory), memory)
