@@ -20,10 +20,11 @@ def storing(path: Path) -> Iterator[None]:
         raise StorageError.of(error, path) from error
 
 
-def write_synced(path: Path, data: bytes) -> None:
+def write_synced(path: Path, *chunks: bytes | memoryview) -> None:
     """Write and flush to the disk; not atomic by itself. Raises OSError."""
     with open(path, "wb", buffering=0) as file:
-        _write(file.fileno(), data)
+        for chunk in chunks:
+            _write(file.fileno(), chunk)
         os.fsync(file.fileno())
 
 
@@ -83,7 +84,7 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def _write(descriptor: int, data: bytes) -> None:
+def _write(descriptor: int, data: bytes | memoryview) -> None:
     """All of it: a system may take less than it was given."""
     rest = memoryview(data)
     while rest:

@@ -96,8 +96,9 @@ def test_a_split_of_full_training_or_of_one_device_is_refused(setting: Make) -> 
     assert refusal(setting(), "split") == ""
 
 
-def test_a_save_of_full_training_takes_more_than_a_step(setting: Make) -> None:
-    found = memory(setting(adapter=None, micro_batch_size=1), "single")["single"]
-    # weights and moments stay; 12 bytes a parameter are copied, turned into bytes, and put together
-    assert found.tensors == (4 + 8 + 36) * N
-    assert memory(setting(adapter=None, device=device_of("t4")), "single")["single"].saving == 0
+def test_a_save_takes_the_whole_state_on_the_rank_that_writes_where_it_is_in_shares(setting: Make) -> None:
+    small = setting(adapter=None, micro_batch_size=1, tokens=2, devices=8)
+    found = {name: memory(small, name)[name] for name in ("single", "ddp", "fsdp")}  # type: ignore[arg-type]
+    assert found["single"].saving == found["ddp"].saving == 0  # what is there is written as it is
+    assert found["fsdp"].total == found["fsdp"].held + (4 + 8) * N / 8 + 12 * N
+    assert memory(setting(adapter=None, devices=8, device=device_of("t4")), "fsdp")["fsdp"].saving == 0

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from torso.errors import CheckpointError
 from torso.training import checkpoint as checkpoints
@@ -113,10 +114,10 @@ def test_a_full_disk_leaves_the_earlier_ones_intact(tmp_path: Path, monkeypatch:
     checkpoints.save(tmp_path, 1, a_state(), {})
     write = checkpoints.write_synced
 
-    def no_room(path: Path, data: bytes) -> None:
+    def no_room(path: Path, *data: checkpoints.Buffer) -> None:
         if path.name == name:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        write(path, data)
+        write(path, *data)
 
     monkeypatch.setattr(checkpoints, "write_synced", no_room)
     with pytest.raises(CheckpointError, match=r"step 2 .* No space left.*step 1 is intact; make room"):
@@ -137,3 +138,19 @@ def test_a_part_of_the_state_is_chosen_by_parameter(tmp_path: Path) -> None:
     assert whole.select(["h.0.lora_A"]).keys() == a_state().keys()
     with pytest.raises(CheckpointError, match=r"lacks exp_avg:h\.9\.lora_A"):
         whole.select(["h.9.lora_A"])
+
+
+def test_the_library_reads_what_is_written(tmp_path: Path) -> None:
+    state = {
+        "a": torch.randn(3, 5),
+        "t": torch.randn(4, 2).T,
+        "none": torch.zeros(0, 7),
+        "step": torch.tensor([2**40]),
+        "é ": torch.tensor([[1.0]], dtype=torch.float64),
+    }
+    (tmp_path / "state.safetensors").write_bytes(b"".join(checkpoints.as_safetensors(state)))
+    found = load_file(tmp_path / "state.safetensors")
+    assert found.keys() == state.keys()
+    for name, tensor in state.items():
+        assert found[name].dtype == tensor.dtype
+        assert torch.equal(found[name], tensor)

@@ -53,13 +53,13 @@ def test_files_are_synced_then_the_manifest_then_the_directory_is_renamed_and_on
     for step in (1, 2):
         checkpoints.save(tmp_path, step, a_state(1.0), {})
     events: list[str] = []
-    read = checkpoints._read
+    read = checkpoints._check
 
     def verified(path: Path, step: int) -> dict[str, bytes]:
         events.append(f"verify {path.name}")
         return read(path, step)
 
-    monkeypatch.setattr(checkpoints, "_read", verified)
+    monkeypatch.setattr(checkpoints, "_check", verified)
     watched(monkeypatch, lambda call, name: events.append(f"{call} {name}"))
     checkpoints.save(tmp_path, 3, a_state(1.0), {})
     assert [event for event in events if not event.startswith(("unlink", "rmdir"))] == [

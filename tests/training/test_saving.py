@@ -14,10 +14,11 @@ import pytest
 import torch
 from tests.split.harness import CONFIG, TRAINING, Quiet, Recipe
 
-from torso import files, loop
+from torso import files
 from torso.errors import CheckpointError, ConfigError, StorageError
 from torso.records import EvaluationRecord
 from torso.training import checkpoint as checkpoints
+from torso.training import loop
 from torso.training.config import TrainingConfig
 from torso.training.run_directory import MetricsLog
 
@@ -155,6 +156,7 @@ def no_room(*_: object) -> None:
 
 def cut_short(descriptor: int, data: bytes) -> None:
     """Half of a log's line fits; other files do."""
+    data = bytes(data)
     if data.startswith(b'{"kind"') and data.count(b"\n") == 1:
         os.write(descriptor, data[: len(data) // 2])
         no_room()

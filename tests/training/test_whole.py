@@ -113,7 +113,7 @@ def test_training_goes_on_from_a_state_with_the_same_bits(reference: tuple[Path,
     expected = [one_step(whole, number) for number in (1, 2, 3, 4)]
     halves.open(None)
     assert [one_step(halves, number) for number in (1, 2)] == expected[:2]
-    saved = Checkpoint(2, halves.state(2), {})
+    saved = Checkpoint(2, {name: tensor.clone() for name, tensor in halves.state(2).items()}, {})
     one_step(halves, 3)
     halves.open(lambda: saved)
     assert [one_step(halves, number) for number in (3, 4)] == expected[2:]

@@ -43,7 +43,7 @@ class Beside:
     def memory_error(self) -> float:
         """Relative, of what is above the imports."""
         measured = self.measured_memory - self.base
-        return (self.predicted.memory_bytes - self.base) / measured - 1.0
+        return (self.predicted.step_memory_bytes - self.base) / measured - 1.0
 
     @property
     def time_error(self) -> float:
@@ -140,9 +140,8 @@ def _table(one: Judged) -> str:
 
 def _row(row: Beside) -> str:
     p = row.predicted
-    memory = (
-        f"{size(p.memory_bytes - row.base):>9s} {size(row.measured_memory - row.base):>9s} {row.memory_error:>+7.1%}"
-    )
+    predicted, measured = size(p.step_memory_bytes - row.base), size(row.measured_memory - row.base)
+    memory = f"{predicted:>9s} {measured:>9s} {row.memory_error:>+7.1%}"
     seconds = f"{number(p.step_seconds):>9s} {number(row.measured_seconds):>9s} {row.time_error:>+7.1%}"
     return f"{row.strategy:9s} {memory} {seconds}"
 
@@ -158,7 +157,7 @@ def document_of(judged: Sequence[Judged]) -> list[dict[str, Any]]:
             "fastest": one.fastest,
             "strategies": {
                 row.strategy: {
-                    "memory_bytes": row.predicted.memory_bytes - row.base,
+                    "memory_bytes": row.predicted.step_memory_bytes - row.base,
                     "measured_memory_bytes": row.measured_memory - row.base,
                     "measured_fits": row.fits(one.memory_limit),
                     "memory_error": row.memory_error,

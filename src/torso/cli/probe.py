@@ -48,4 +48,4 @@ def _besides(path: Path, result: Result, config: RunConfig, processes: int, impo
     found = {name: max(step.memory_bytes for step in steps) for name in predicted}
     if "worker" in found:
         found["worker"] = max(step.server_memory_bytes for step in steps)
-    return {name: max(0.0, peak - import_bytes - predicted[name].tensors) for name, peak in found.items()}
+    return {name: max(0.0, peak - import_bytes - predicted[name].step) for name, peak in found.items()}

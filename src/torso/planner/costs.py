@@ -49,6 +49,8 @@ class Costs:
     """One message of a split, there or back, by its bytes."""
     wire_work: Line
     """What of it keeps a party busy: writing, or reading."""
+    unit: float = 0.0
+    """What FSDP does around a unit in a micro-batch's two passes, the collectives aside."""
     step: float = 0.0
     """What every step takes besides: votes, the log."""
     overlaps: bool = False

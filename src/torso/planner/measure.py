@@ -11,9 +11,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn import functional
 
 from torso.adapters.inject import inject
+from torso.model.blocks import Block
 from torso.model.config import Cuts
 from torso.model.loss import target_loss
 from torso.model.stages import Body
@@ -107,6 +110,25 @@ def _block_seconds(
         both = median_seconds(work, together)
     forward = statistics.median(spent[1:])
     return forward / blocks, (both - forward) / blocks
+
+
+def sharded_block_seconds(setting: Setting, mesh: DeviceMesh, together: Callable[[], None]) -> tuple[float, float]:
+    """Forward and backward of one block in shares, gradients not yet exchanged; and the block's bytes."""
+    blocks = min(BLOCKS, setting.shape.n_layer)
+    body, _ = _blocks(setting, blocks)
+    size = sum(float(p.nbytes) for p in body.parameters()) / blocks
+    for part in (*(unit for unit in body.modules() if isinstance(unit, Block)), body):
+        fully_shard(part, mesh=mesh)
+    body.set_requires_gradient_sync(False)  # type: ignore[operator]
+    x = torch.randn(setting.micro_batch_size, setting.tokens, setting.shape.n_embd, dtype=DTYPES[setting.dtype])
+    x.requires_grad_()
+
+    def work() -> None:
+        y: Tensor = body(x)
+        y.backward(torch.ones_like(y))  # type: ignore[no-untyped-call]
+
+    with torch.autocast("cpu", torch.bfloat16, enabled=setting.adapter is None and setting.dtype == "bf16"):
+        return median_seconds(work, together, times=20) / blocks, size
 
 
 def _loss_seconds(setting: Setting, together: Callable[[], None]) -> float:

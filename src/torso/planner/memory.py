@@ -26,8 +26,8 @@ Kept values of many sizes leave gaps (measured 1.1 to 1.4).
 """
 
 
-SAVE_BYTES = 36
-"""A trained parameter's while a checkpoint is made: it and its moments copied, as bytes, and in the file's content."""
+SAVE_BYTES = 12
+"""A trained parameter's in a checkpoint: it and its moments, whole on the rank that writes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,20 +47,24 @@ class Memory:
     communication: float = 0.0
     """Gathered weights, buckets, messages under way."""
     saving: float = 0.0
-    """While a checkpoint is written, on the rank that writes it; gradients, activations and messages are gone then."""
+    """Of others' state while a checkpoint is written, on the rank that does; gradients, activations and messages are
+    gone then."""
     held: float = 0.0
     """Taken before any tensor is made."""
 
     @property
-    def tensors(self) -> float:
-        """Above what is held anyway: what stays, and the larger of a step's and a save's needs."""
-        step = self.gradients + self.activations + self.loss + self.communication
-        return self.weights + self.moments + self.copies + max(step, self.saving)
+    def step(self) -> float:
+        """At the peak of a step, above what is held anyway."""
+        return self._staying + self.gradients + self.activations + self.loss + self.communication
 
     @property
     def total(self) -> float:
-        """All of it."""
-        return self.tensors + self.held
+        """All of it, at the peak of a step or of a save, whichever is larger."""
+        return self.held + max(self.step, self._staying + self.saving)
+
+    @property
+    def _staying(self) -> float:
+        return self.weights + self.moments + self.copies
 
 
 def memory(setting: Setting, strategy: Strategy) -> dict[str, Memory]:
@@ -123,7 +127,7 @@ def _adapted(setting: Setting, ranks: int, shards: int) -> Memory:
         copies=4.0 * trained if setting.device.is_cpu else 0.0,
         activations=kept_bytes(setting, shape.n_layer),
         loss=loss_bytes(setting),
-        saving=_saving(setting, trained),
+        saving=_saving(setting, trained) if shards > 1 else 0.0,
         communication=_gathered_units(setting, shards) * setting.value_bytes,
     )
 
@@ -139,7 +143,7 @@ def _full(setting: Setting, ranks: int, shards: int) -> Memory:
         moments=8.0 * n / shards,
         activations=kept_bytes(setting, shape.n_layer),
         loss=loss_bytes(setting),
-        saving=_saving(setting, n),
+        saving=_saving(setting, n) if shards > 1 else 0.0,
         communication=_gathered_units(setting, shards) * 8.0,
     )
 

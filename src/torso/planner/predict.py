@@ -40,6 +40,11 @@ class Prediction:
         return max((party.total for party in self.parties.values()), default=math.nan)
 
     @property
+    def step_memory_bytes(self) -> float:
+        """The same within steps, which is what runs record."""
+        return max((party.held + party.step for party in self.parties.values()), default=math.nan)
+
+    @property
     def step_seconds(self) -> float:
         """Not a number where it cannot be done."""
         return math.nan if self.seconds is None else self.seconds.total

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
 
 from torso.adapters.config import AdapterConfig
 from torso.model.config import Cuts, GPT2Config
@@ -25,7 +26,7 @@ from torso.parallel.rank import StopRequest, end_rank
 from torso.planner.costs import Costs, Line
 from torso.planner.echo import wire_lines
 from torso.planner.hardware import Device, Link
-from torso.planner.measure import line_through, median_seconds, pieces
+from torso.planner.measure import line_through, median_seconds, pieces, sharded_block_seconds
 from torso.planner.setting import Setting
 
 SMALL, LARGE = 1 << 16, 1 << 24
@@ -58,7 +59,20 @@ def measure(setting: Setting, group: Group) -> Costs:
     wire, work = (nothing, nothing)
     if setting.adapter is not None and group.rank == 0 and group.world_size > 1:
         wire, work = wire_lines(setting.shape.n_embd)
-    return Costs(**found, **lines, wire=wire, wire_work=work, step=LOG_S + VOTES * small)
+    unit = sharded_unit_seconds(setting, group, found, lines["all_gather"])
+    return Costs(**found, **lines, wire=wire, wire_work=work, unit=unit, step=LOG_S + VOTES * small)
+
+
+def sharded_unit_seconds(setting: Setting, group: Group, found: dict[str, Any], gather: Line) -> float:
+    """Of a block under `fully_shard` in a micro-batch that is not the step's last, above computing and two gathers."""
+    if not dist.is_initialized():
+        return 0.0  # a group of one that was not started as such
+    mesh = init_device_mesh("cpu", (group.world_size,))
+    both, size = sharded_block_seconds(setting, mesh, group.barrier)
+    sent = size * (group.world_size - 1) / group.world_size
+    gathers = 2.0 * gather.seconds(sent) if group.world_size > 1 else 0.0
+    alone = float(found["block_forward"] + found["block_backward"])
+    return max(0.0, both - alone - gathers)
 
 
 def collectives(group: Group) -> dict[str, Line]:

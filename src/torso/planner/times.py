@@ -37,6 +37,8 @@ def step_seconds(setting: Setting, strategy: Strategy, costs: Costs) -> Seconds:
     own = setting.share(ranks)
     layers = setting.shape.n_layer
     compute = own * (layers * (costs.block_forward + costs.block_backward) + costs.loss)
+    if strategy in ("fsdp", "hsdp"):
+        compute += own * (layers + 1) * costs.unit
     sharded = {"fsdp": ranks, "hsdp": setting.shards}.get(strategy, 1)
     # autograd adds micro-batches' gradients up: nothing is left to combine
     update = costs.update.seconds(4.0 * trainable_parameters(setting) / sharded) + costs.step

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import safetensors.torch
+import torch
 from torch import Tensor
 
 from torso import faults
@@ -28,6 +29,10 @@ from torso.training.part import fingerprint
 
 SCALE = "loss_scale"
 """Of fp16, in the state."""
+Buffer = bytes | memoryview
+PIECE = 1 << 20
+"""Bytes that are read at once."""
+_DTYPES = {torch.float32: "F32", torch.float64: "F64", torch.int64: "I64"}
 STATE, INFO, MANIFEST = "state.safetensors", "info.json", "manifest.json"
 
 
@@ -92,7 +97,7 @@ def save(
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
         raise _not_written(folder, step, error) from error
-    _read(final, step)
+    _check(final, step)
     _remove(_aside(final))
     _remove_older(folder, step, keep, besides)
     faults.reach("client", 0, "checkpoint.pruned", step)
@@ -116,8 +121,8 @@ def is_whole(folder: Path, step: int) -> bool:
 
 def load(folder: Path, step: int) -> Checkpoint:
     """The checkpoint of one step; raises CheckpointError naming what is damaged."""
-    files = _find(folder, step)
-    return Checkpoint(step, safetensors.torch.load(files[STATE]), json.loads(files[INFO]))
+    path = _find(folder, step)
+    return Checkpoint(step, safetensors.torch.load_file(path / STATE), json.loads((path / INFO).read_bytes()))
 
 
 def load_newest(folder: Path) -> Checkpoint | None:
@@ -155,26 +160,50 @@ def _not_written(folder: Path, step: int, error: OSError) -> CheckpointError:
 
 
 def _write_files(path: Path, step: int, state: Mapping[str, Tensor], info: Mapping[str, Any]) -> None:
-    files = {
-        STATE: safetensors.torch.save({name: t.contiguous() for name, t in state.items()}),
-        INFO: json.dumps({"step": step, **info}, indent=1).encode(),
-    }
-    for name, data in files.items():
-        write_synced(path / name, data)
+    about = json.dumps({"step": step, **info}, indent=1).encode()
+    files: dict[str, list[Buffer]] = {STATE: as_safetensors(state), INFO: [about]}
+    for name, chunks in files.items():
+        write_synced(path / name, *chunks)
         faults.reach("client", 0, f"checkpoint.{Path(name).stem}", step)
-    manifest = {name: _describe(data) for name, data in files.items()}
+    manifest = {name: _describe(chunks) for name, chunks in files.items()}
     write_synced(path / MANIFEST, json.dumps({"step": step, "files": manifest}, indent=1).encode())
     sync_directory(path)
 
 
-def _describe(data: bytes) -> dict[str, Any]:
-    return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+def as_safetensors(state: Mapping[str, Tensor]) -> list[Buffer]:
+    """The content of a safetensors file in pieces, which are the tensors themselves and no copies of them.
+
+    The format: the header's length (8 bytes, little-endian), a JSON header, the tensors' bytes one after the other
+    (https://github.com/huggingface/safetensors, "Format").
+    """
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
+    header, end = dict[str, Any](), 0
+    for name, tensor in tensors.items():
+        start, end = end, end + tensor.nbytes
+        header[name] = {"dtype": _DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # tensors begin at a multiple of eight
+    data = [_bytes_of(tensor) for tensor in tensors.values() if tensor.numel()]
+    return [len(text).to_bytes(8, "little"), text, *data]
+
+
+def _bytes_of(tensor: Tensor) -> memoryview:
+    array: Any = tensor.reshape(-1).view(torch.uint8).numpy()
+    return memoryview(array)
+
+
+def _describe(chunks: Iterable[Buffer]) -> dict[str, Any]:
+    digest, size = hashlib.sha256(), 0
+    for chunk in chunks:
+        digest.update(chunk)
+        size += len(chunk)
+    return {"bytes": size, "sha256": digest.hexdigest()}
 
 
 def _put_in_place(temporary: Path, final: Path, step: int) -> None:
     """There is no moment without a whole checkpoint of this step where there was one."""
     try:
-        _read(final, step)
+        _check(final, step)
         _remove(_aside(final))
         os.rename(final, _aside(final))
     except CheckpointError:
@@ -182,20 +211,22 @@ def _put_in_place(temporary: Path, final: Path, step: int) -> None:
     os.rename(temporary, final)
 
 
-def _find(folder: Path, step: int) -> dict[str, bytes]:
-    """The files of a step's checkpoint; raises CheckpointError."""
+def _find(folder: Path, step: int) -> Path:
+    """Where a step's checkpoint is; raises CheckpointError."""
     path = folder / _name(step)
     try:
-        return _read(path, step)
+        _check(path, step)
     except CheckpointError:
         # a save that was killed while it replaced the checkpoint
-        if not _aside(path).exists():
+        path = _aside(path)
+        if not path.exists():
             raise
-        return _read(_aside(path), step)
+        _check(path, step)
+    return path
 
 
-def _read(path: Path, step: int) -> dict[str, bytes]:
-    """The files' content; raises CheckpointError unless every file is as the manifest says."""
+def _check(path: Path, step: int) -> None:
+    """Raise CheckpointError unless every file is as the manifest says."""
     try:
         manifest = json.loads((path / MANIFEST).read_bytes())
         described = dict(manifest["files"])
@@ -204,17 +235,18 @@ def _read(path: Path, step: int) -> dict[str, bytes]:
         raise CheckpointError(f"checkpoint {path.name} has no readable {MANIFEST}: {error}") from error
     if not belongs:
         raise CheckpointError(f"checkpoint {path.name} is damaged: its {MANIFEST} is of step {manifest['step']}")
-    return {name: _read_file(path, name, described.get(name)) for name in (STATE, INFO)}
+    for name in (STATE, INFO):
+        _check_file(path, name, described.get(name))
 
 
-def _read_file(path: Path, name: str, described: Any) -> bytes:
+def _check_file(path: Path, name: str, described: Any) -> None:
     try:
-        data = (path / name).read_bytes()
+        with (path / name).open("rb") as file:
+            found = _describe(iter(lambda: file.read(PIECE), b""))
     except OSError as error:
         raise CheckpointError(f"checkpoint {path.name} is damaged: {name}: {error.strerror}") from error
-    if _describe(data) != described:
+    if found != described:
         raise CheckpointError(f"checkpoint {path.name} is damaged: {name} is not what its {MANIFEST} says")
-    return data
 
 
 def _remove_older(folder: Path, step: int, keep: int, besides: Collection[int]) -> None:

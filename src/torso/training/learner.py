@@ -74,7 +74,7 @@ class Learner(Protocol):
         """Make the update."""
 
     def state(self, step: int) -> dict[str, Tensor]:
-        """Trained parameters and optimizer at `step`; on rank 0, empty elsewhere."""
+        """Trained parameters and optimizer at `step`, good until the next step; on rank 0, empty elsewhere."""
 
     def traffic(self) -> Traffic:
         """What this rank sent and received so far."""

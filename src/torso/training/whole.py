@@ -96,14 +96,14 @@ class WholeModel:
         self._recipe.after_update()
 
     def state(self, step: int) -> dict[str, Tensor]:
-        """See Learner."""
+        """See Learner; nothing is copied that this rank holds whole."""
         state: dict[str, Tensor] = {}
         for name, piece in self._strategy.pieces.items():
             shares = {"adapter": piece} | {moment: self._optimizer.moments[moment][name] for moment in MOMENTS}
             for kind, share in shares.items():
                 whole = self._strategy.whole(name, share)
                 if self._group.rank == 0:
-                    state[f"{kind}:{name}"] = whole.detach().cpu().clone()
+                    state[f"{kind}:{name}"] = whole.detach().cpu()
         if self._group.rank != 0:
             return {}
         scale = {} if self._scaler is None else {SCALE: self._scaler.state()}

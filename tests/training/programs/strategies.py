@@ -163,7 +163,7 @@ def run(case: Case, rank: int, kept: dict[str, dict[str, Tensor]]) -> dict[str, 
     model, _ = learner(case, group)
     model.open(None)
     found = train(model, group, case) | {"sent": model.traffic().sent}
-    state = model.state(STEPS)
+    state = copied(model.state(STEPS))
     # what one strategy saved, another goes on from
     before = kept.get(f"{case.adapter} after 1") if case.deterministic and case.dtype == "fp32" else None
     resumed: dict[str, Tensor] = {}
@@ -175,7 +175,7 @@ def run(case: Case, rank: int, kept: dict[str, dict[str, Tensor]]) -> dict[str, 
             start.compute(1, batches(1, count))
             start.prepare(1, count)
             start.commit(1, Update(10.0, 0.7, 0.01))
-            kept[f"{case.adapter} after 1"] = before = start.state(1)
+            kept[f"{case.adapter} after 1"] = before = copied(start.state(1))
         start.open(lambda: Checkpoint(1, before or {}, {}))
         train(start, group, case, first=2)
         resumed = start.state(STEPS)
@@ -188,6 +188,11 @@ def run(case: Case, rank: int, kept: dict[str, dict[str, Tensor]]) -> dict[str, 
         found["graphs"] = counters["stats"]["unique_graphs"]
         found["numel"] = sum(tensor.numel() for name, tensor in state.items() if name.startswith("adapter:"))
     return found
+
+
+def copied(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """To be kept beyond the next step."""
+    return {name: tensor.clone() for name, tensor in state.items()}
 
 
 def digest(state: dict[str, Tensor]) -> str:
