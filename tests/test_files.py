@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from torso import files
-from torso.errors import StorageError
+from torso.errors import ConfigError, StorageError
 
 
 @pytest.fixture
@@ -49,3 +49,29 @@ def test_a_cut_last_line_is_ended_before_the_next(tmp_path: Path) -> None:
     files.append(tmp_path / "a", b"three\n")
     files.append(tmp_path / "a", b"four\n")
     assert (tmp_path / "a").read_bytes() == b"one\ntw\nthree\nfour\n"
+
+
+def test_only_a_full_disk_is_told_to_make_room(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r"No such file or directory. Name a place where files may be written\.$"):
+        files.replace_atomically(tmp_path / "nowhere" / "a", b"1")
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "message"),
+    [
+        ("", False, r"out is '.*', a folder"),
+        ("nowhere/a", False, "there is no folder .*nowhere"),
+        ("a/b", False, "a is no folder"),
+        ("a", True, "a is no folder"),
+        ("a/b/c", True, "a is no folder"),
+    ],
+)
+def test_a_place_that_takes_no_file_is_known_before_the_work(
+    name: str, folder: bool, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a").write_text("a file")
+    for good in ("", "new", "new/deep"):
+        files.check_place(tmp_path / good, "out", folder=True)
+    files.check_place(tmp_path / "a", "out")
+    with pytest.raises(ConfigError, match=message):
+        files.check_place(tmp_path / name, "out", folder)

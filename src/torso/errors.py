@@ -28,6 +28,9 @@ from __future__ import annotations
 
 import errno
 
+_WRONG_PLACE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EACCES, errno.EPERM, errno.EROFS)
+"""Refusals of the system that room on the disk would not mend."""
+
 
 class TorsoError(Exception):
     """Base of all of them; `str()` is one line for people."""
@@ -94,6 +97,8 @@ class StorageError(TorsoError):
         """The system's own error, with the file where it is known."""
         what = f"{path or error.filename} could not be written" if path or error.filename else "the disk refuses"
         remedy = "Make room or mend the disk, then go on with `torso resume` or the same command."
+        if error.errno in _WRONG_PLACE:
+            remedy = "Name a place where files may be written."
         return cls(f"{what}: {error.strerror or error}", remedy)
 
     @staticmethod

@@ -8,7 +8,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from torso.errors import StorageError
+from torso.errors import ConfigError, StorageError
+
+
+def check_place(path: Path, setting: str, folder: bool = False) -> None:
+    """Raise ConfigError where no file (or `folder`) can be made: better before long work than after.
+
+    A folder may be there, and what is missing above it will be made; a file's folder must be there. `setting` names
+    what the path was given for.
+    """
+    if not folder and (not path.name or path.is_dir()):
+        raise ConfigError(f"{setting} is {str(path)!r}, a folder", "Name a file.")
+    above = path.parent if not folder else next(one for one in (path, *path.absolute().parents) if one.exists())
+    if not above.is_dir():
+        what = f"{above} is no folder" if above.exists() else f"there is no folder {above}"
+        raise ConfigError(f"{setting} is {path}, and {what}", "Make it, or name another place.")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise ConfigError(f"{setting} is {path}, and {above} may not be written to", "Name another place.")
 
 
 @contextmanager

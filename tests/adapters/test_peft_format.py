@@ -208,8 +208,19 @@ def test_a_missing_or_broken_file_is_refused_by_name(dora: Path, tmp_path: Path)
     (dora / peft_format.CONFIG).write_text("[1]")
     with pytest.raises(AdapterError, match="holds a list"):
         peft_format.read(dora)
-    (dora / peft_format.CONFIG).write_text("{")
-    with pytest.raises(AdapterError, match="no readable JSON"):
+    for broken in ("{", "[" * 100_000):
+        (dora / peft_format.CONFIG).write_text(broken)
+        with pytest.raises(AdapterError, match="no readable JSON"):
+            peft_format.read(dora)
+
+
+@pytest.mark.parametrize("name", ["r", "lora_alpha", "lora_dropout", "rank_pattern", "alpha_pattern"])
+@pytest.mark.parametrize("value", ["Infinity", "NaN", "1" + "0" * 400])
+def test_numbers_that_no_adapter_has_are_refused_by_name(dora: Path, name: str, value: str) -> None:
+    settings = json.loads((dora / peft_format.CONFIG).read_text())
+    settings[name] = {"c_attn": "it"} if name.endswith("pattern") else "it"
+    (dora / peft_format.CONFIG).write_text(json.dumps(settings).replace('"it"', value))
+    with pytest.raises(AdapterError, match=f"c_attn|{name}.*Expected a number"):
         peft_format.read(dora)
 
 

@@ -65,6 +65,7 @@ CONFIGS: list[tuple[str, dict[str, Any], str]] = [
     ("lora", {"corda_config": {"x": 1}}, "corda_config"),
     ("lora", {"eva_config": {"rho": 2.0}}, "eva_config"),
     ("lora", {"loftq_config": {"loftq_bits": 4}}, "loftq_config"),
+    ("lora", {"auto_mapping": {"base_model_class": "LlamaForCausalLM"}}, "'LlamaForCausalLM', by its auto_mapping"),
     ("lora", {"something_new": 3}, "something_new"),
 ]
 
@@ -84,7 +85,9 @@ TENSORS: list[tuple[str, Callable[[Tensors], Tensors], str]] = [
     ("lora", lambda t: t | {"base_model.model.transformer.wte.lora_embedding_A": torch.ones(4, 9)}, "unexpected"),
     ("lora", lambda t: t | {A: torch.full((4, 32), torch.nan)}, "not all finite"),
     ("lora", lambda t: t | {A: torch.full((4, 32), torch.inf)}, "not all finite"),
+    ("lora", lambda t: t | {A: torch.full((4, 32), 1e300, dtype=torch.float64)}, "not all finite numbers in float32"),
     ("lora", lambda t: t | {A: torch.ones(4, 32, dtype=torch.int32)}, "int32"),
+    ("lora", lambda t: t | {A: torch.ones(4, 32).to(torch.float8_e4m3fn)}, "float8"),
 ]
 
 STAMPED: list[dict[str, Any]] = [

@@ -254,7 +254,7 @@ def test_random_weights_have_no_name_that_others_know(
     run = RunDirectory.create(tmp_path / "run", config.to_toml(), 1)
     checkpoints.save(run.checkpoints, 0, start_from(found).state, {})
     torso("export", run.path, "--out", tmp_path / "out")
-    assert peft_format.read(tmp_path / "out").base_model is None
+    assert peft_format.named_base(tmp_path / "out") is None
     assert same(peft_format.read(tmp_path / "out").tensors, found.tensors)
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +15,12 @@ import pytest
 from torso.errors import MissingResourceError
 from torso.evaluation import official_meteor
 from torso.evaluation.metrics import Texts, measure
-from torso.evaluation.official_meteor import meteor_command, official_meteor_of, official_meteor_statistics
+from torso.evaluation.official_meteor import (
+    meteor_command,
+    official_meteor_at_work,
+    official_meteor_of,
+    official_meteor_statistics,
+)
 
 if TYPE_CHECKING:
     from tests.evaluation.conftest import Scored
@@ -96,6 +104,20 @@ def test_a_program_that_fails_hangs_or_babbles_is_one_clear_error(
     monkeypatch.setattr(official_meteor, "TIMEOUT_S", 1.0)
     with pytest.raises(MissingResourceError, match=message):
         official_meteor_statistics(["a"], [["b"]])
+
+
+def test_the_program_ends_with_the_work_beside_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    fake_java(
+        monkeypatch, tmp_path,
+        f"import os, time\nopen({str(note)!r}, 'w').write(f'{{os.getpid()}} ')\ntime.sleep(60)\n",
+    )  # fmt: skip
+    with contextlib.suppress(KeyboardInterrupt), official_meteor_at_work(["a"], [["b"]]):
+        while not (note.exists() and note.read_text().endswith(" ")):
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(note.read_text()), 0)
 
 
 def test_without_java_or_the_package_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,7 @@ from torso.errors import AdapterError
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model.transformer."
 _SUFFIXES = {"lora_A": "lora_A.weight", "lora_B": "lora_B.weight", "magnitude": "lora_magnitude_vector"}
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 _STAMP, _BASE, _SUM = "torso_adapter", "torso_base", "torso_sha256"
 
 
@@ -40,8 +41,6 @@ class PeftAdapter:
     """Float32 on the CPU by Torso's names ("h.2.attn.c_attn.lora_A"), in global order."""
     base: Mapping[str, str] = field(default_factory=dict)
     """Fingerprints of the base's "embeddings" and of its blocks ("h.0"), where Torso wrote the folder and knew them."""
-    base_model: str | None = None
-    """What the folder calls its base."""
 
     def fingerprint(self) -> str:
         """SHA-256 of what the tensors mean and of their names, shapes and values, hexadecimal."""
@@ -71,9 +70,13 @@ def read(folder: Path, num_blocks: int | None = None) -> PeftAdapter:
     _check_shapes(tensors, config, folder)
     if metadata.get(_SUM, "") not in ("", _sum(tensors, stamp)):
         raise AdapterError(f"{folder / TENSORS} was changed since Torso wrote it", "Restore it.")
-    named = settings.get("base_model_name_or_path")
-    in_order = {name: tensors[name] for name in parameter_order(tensors)}
-    return PeftAdapter(config, in_order, _base(metadata, folder), named if isinstance(named, str) else None)
+    return PeftAdapter(config, {name: tensors[name] for name in parameter_order(tensors)}, _base(metadata, folder))
+
+
+def named_base(folder: Path) -> str | None:
+    """What the folder calls its base, from its configuration alone. Raises AdapterError."""
+    named = _read_settings(folder / CONFIG).get("base_model_name_or_path")
+    return named if isinstance(named, str) else None
 
 
 def write(folder: Path, adapter: PeftAdapter, base_model: str | None = None) -> None:
@@ -118,7 +121,7 @@ def _read_settings(path: Path) -> dict[str, Any]:
         raise AdapterError(f"{path.parent} has no {CONFIG}", "Give a folder that peft or torso export wrote.")
     try:
         settings = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_without_duplicates)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise AdapterError(f"{path} is no readable JSON: {error}", "Write it anew.") from None
     if not isinstance(settings, dict):
         raise AdapterError(f"{path} holds a {type(settings).__name__}, expected an object", "Write it anew.")
@@ -144,9 +147,9 @@ def _read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     except (SafetensorError, OSError) as error:
         raise AdapterError(f"{path} cannot be read: {error}", "Copy it again.") from None
     for key, tensor in tensors.items():
-        if not tensor.is_floating_point() or not bool(tensor.isfinite().all()):
+        if tensor.dtype not in _DTYPES or not bool(tensor.float().isfinite().all()):
             raise AdapterError(
-                f"{key} in {path} holds {tensor.dtype} that are not all finite numbers", "Copy it again."
+                f"{key} in {path} holds {tensor.dtype} that are not all finite numbers in float32", "Copy it again."
             )
     return {key: tensor.float() for key, tensor in tensors.items()}, metadata
 

@@ -35,8 +35,11 @@ _WITHOUT_EFFECT = {
     "qalora_group_size",
     "revision",
 }
+_GPT2 = "GPT2LMHeadModel"
 _KEEP_THE_BASE = (True, False, None, "gaussian", "orthogonal")
 """Initialisations that leave the base's weights alone; others (PiSSA, OLoRA, …) change them."""
+_HUGE = 1e300
+"""JSON may hold whole numbers beyond any float, infinity and NaN."""
 _MODULE = re.compile(r"h\.\d+\.(.+)")
 
 
@@ -104,6 +107,10 @@ def _refuse_other_kinds(settings: Mapping[str, Any], folder: Path) -> None:
         raise AdapterError(found, "Only LORA (LoRA, rsLoRA, DoRA) is read.")
     if settings.get("task_type") not in ("CAUSAL_LM", None):
         raise AdapterError(f"{folder} has task_type {settings['task_type']!r}", "Only CAUSAL_LM is read.")
+    mapping = settings.get("auto_mapping")
+    of_class = mapping.get("base_model_class") if isinstance(mapping, dict) else mapping
+    if of_class not in (_GPT2, None):
+        raise AdapterError(f"{folder} is of a {of_class!r}, by its auto_mapping", f"Only a {_GPT2}'s is read.")
     if settings.get("bias", "none") != "none":
         raise AdapterError(f"{folder} trains biases ({settings['bias']!r})", "Only bias none is read.")
     if settings.get("fan_in_fan_out") is not True:
@@ -126,7 +133,7 @@ def _refuse_unknown_settings(settings: Mapping[str, Any], folder: Path) -> None:
 
 def _number(settings: Mapping[str, Any], key: str, folder: Path, default: float | None = None) -> float:
     value = settings.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _HUGE:
         raise AdapterError(f"{folder} has {key} {value!r}", "Expected a number, as the adapter was trained with.")
     return value
 

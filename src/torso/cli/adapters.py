@@ -33,7 +33,7 @@ def read_adapter(folder: Path, config: RunConfig) -> tuple[PeftAdapter, RunConfi
 
     Raises AdapterError when it does not fit the model of `config`.
     """
-    _check_named_base(peft_format.read(folder), folder, config.model)
+    _check_named_base(peft_format.named_base(folder), folder, config.model)
     adapter = peft_format.read(folder, config_of(config.model).n_layer)
     found, expected = adapter.fingerprint(), config.init_adapter_sha256
     if expected not in (None, found):
@@ -92,9 +92,9 @@ def is_path(base: str) -> bool:
     return base.startswith(("/", ".", "~")) or base.count("/") > 1 or Path(base).is_dir()
 
 
-def _check_named_base(adapter: PeftAdapter, folder: Path, model: str) -> None:
+def _check_named_base(base_model: str | None, folder: Path, model: str) -> None:
     """Raise AdapterError when both sides have names that say that they differ; a folder's path says nothing."""
-    named = (adapter.base_model or "").removeprefix("openai-community/")
+    named = (base_model or "").removeprefix("openai-community/")
     if named and not is_path(named) and model in ("mini", *SIZES) and named != model:
         remedy = "Give --model with the model's name." if named in ("mini", *SIZES) else "Give --model with its folder."
         raise AdapterError(f"{folder} was trained on {named}, not on {model}", remedy)

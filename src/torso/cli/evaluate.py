@@ -19,6 +19,7 @@ from torso.cli.parsing import parse
 from torso.errors import ConfigError
 from torso.evaluation.decoding import DecodingConfig
 from torso.evaluation.evaluate import Decoded, decode_groups, is_plain_text, measure_perplexity, save, score
+from torso.files import check_place
 from torso.records import EvaluationRecord, finite
 from torso.report.progress import DecodingProgress
 from torso.training.checkpoint import Checkpoint
@@ -47,6 +48,8 @@ def main(arguments: Sequence[str]) -> int:
     options.check_model("data", "out")
     if options.max_groups is not None and options.max_groups < 1:
         raise ConfigError(f"max_groups is {options.max_groups}", "Give 1 or more.")
+    if options.out is not None:
+        check_place(options.out, "out", folder=True)
     decoding = DecodingConfig.of(options)
     record = _of_adapter(options, decoding) if options.run_dir is None else _of_run(options, options.run_dir, decoding)
     if options.json:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ from torso.cli.model_arguments import check_one
 from torso.cli.parsing import parse, refuse_idle
 from torso.config import RunConfig
 from torso.errors import ConfigError
-from torso.files import new_directory
+from torso.files import check_place, new_directory
 from torso.model.config import Cuts
 from torso.model.hub import TOKENIZER_FILES, tokenizer_folder
 from torso.model.stages import GPT2
@@ -134,10 +133,7 @@ def _check_kind(exported: Exported, kind: Format) -> None:
 def _check_new(out: Path) -> None:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"{out} is there and not empty", "Name a new folder with --out.")
-    above = next(folder for folder in out.parents if folder.exists())
-    if not above.is_dir() or not os.access(above, os.W_OK):
-        what = "may not be written to" if above.is_dir() else "is no folder"
-        raise ConfigError(f"{above} {what}", "Name a new folder with --out.")
+    check_place(out, "out", folder=True)
 
 
 def _whole(assembly: Assembly, exported: Exported) -> dict[str, Tensor]:

@@ -15,7 +15,10 @@ from torso.data.scored_files import read_mrs, read_outputs, read_references
 from torso.errors import ConfigError
 from torso.evaluation.metrics import METRICS, Measured, Scores, Texts, forms, measure, segment_table, signature
 from torso.evaluation.resampling import difference_intervals, intervals, p_values
-from torso.files import replace_atomically
+from torso.files import check_place, replace_atomically
+
+MOST_RESAMPLES = 1_000_000
+"""More would take hours and gigabytes, and move no digit that is shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,10 +50,7 @@ class ScoreArguments:
 def main(arguments: Sequence[str]) -> int:
     """Score and print."""
     options = parse(ScoreArguments, "score", arguments, positional=False)
-    if options.bootstrap < 0:
-        raise ConfigError(f"bootstrap is {options.bootstrap}", "Give 0 or more resamples, e.g. 1000.")
-    if options.seed < 0:
-        raise ConfigError(f"seed is {options.seed}", "Give 0 or more.")
+    _check(options)
     texts = read(options, options.predictions)
     others = None if options.compare is None else read(options, options.compare)
     for name, given in ((options.predictions, texts), (options.compare, others)):
@@ -70,6 +70,16 @@ def main(arguments: Sequence[str]) -> int:
     else:
         print(table(scored), tsv(shown), sep="\n" if shown else "", end="")
     return 0
+
+
+def _check(options: ScoreArguments) -> None:
+    if not 0 <= options.bootstrap <= MOST_RESAMPLES:
+        remedy = f"Give a number of resamples from 0 to {MOST_RESAMPLES}, e.g. 1000."
+        raise ConfigError(f"bootstrap is {options.bootstrap}", remedy)
+    if options.seed < 0:
+        raise ConfigError(f"seed is {options.seed}", "Give 0 or more.")
+    if options.segments_out is not None:
+        check_place(options.segments_out, "segments_out")
 
 
 def read(options: ScoreArguments, predictions: Path) -> Texts:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,7 +51,7 @@ def read_references(path: Path) -> list[Entry]:
 def read_outputs(path: Path) -> list[Entry]:
     """One output each, which may be empty. DataError."""
     if _kind(path) == "plain":
-        return [Entry(place, None, (line,)) for place, line in _lines(path)]
+        return [Entry(place, None, (line,)) for place, line in _lines(path, blank=True)]
     entries = list(_entries(path, (*OUTPUT, *REFERENCE)))
     for entry in entries:
         if len(entry.texts) != 1:
@@ -83,16 +83,17 @@ def _kind(path: Path) -> str:
     return {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl"}.get(path.suffix.lower(), "plain")
 
 
-def _text(path: Path) -> str:
+def _text(path: Path, blank: bool = False) -> str:
+    """What the file says; there must be something, though with `blank` it may be blank lines."""
     text = decode_utf8(str(path), read_file(path))
-    if not text.strip():
+    if not (text if blank else text.strip()):
         raise DataError(f"{path} is empty", "Is it the right file?")
     return text
 
 
-def _lines(path: Path) -> Iterator[tuple[str, str]]:
+def _lines(path: Path, blank: bool = False) -> Iterator[tuple[str, str]]:
     """(place, line), stripped, as the official scorer reads it; the file's last end of line begins no other."""
-    lines = _text(path).removesuffix("\n").split("\n")
+    lines = _text(path, blank).removesuffix("\n").split("\n")
     _refuse_tables(path, lines[0])
     for number, line in enumerate(lines, start=1):
         yield f"{path}, line {number}", line.strip()
@@ -133,7 +134,8 @@ def _of_table(path: Path, names: _Names) -> Iterator[Entry]:
         )
     for line, record in records:
         place = f"{path}, line {line}"
-        if not any(cell.strip() for cell in record):
+        # of a table with one column an empty value is no empty row
+        if not any(cell.strip() for cell in record) and (len(header) > 1 or not record):
             continue
         if len(record) != len(header):
             found = f"{place}: {len(record)} columns where the header has {len(header)}"
@@ -165,23 +167,21 @@ def _of_object(place: str, line: str, names: _Names) -> Entry:
         raise DataError(f"{place}: not JSON ({str(error)[:80]})", "Expected one object a line.") from None
     if not isinstance(value, dict):
         raise DataError(f"{place}: {line.strip()[:60]!r} is not an object")
-    mr = _first(value, MR)
-    found = _first(value, names)
-    if (found if names else mr) is None:
+    mr = next((name for name in MR if value.get(name) is not None), None)
+    key = next((name for name in names or MR if name in value), None)
+    if key is None:
         keys = ", ".join(map(repr, value))[:200] or "none"
         raise DataError(f"{place}: no key is named {' or '.join(names or MR)} (keys: {keys})")
-    texts = found if isinstance(found, list) else [] if found is None else [found]
-    strings = tuple(_string(place, text) for text in texts)
-    return Entry(place, None if mr is None else _string(place, mr), strings)
+    found = value[key] if names else []
+    strings = tuple(_string(place, key, text) for text in (found if isinstance(found, list) else [found]))
+    if not names and mr is None:
+        raise DataError(f"{place}: {key} is null, not a string")
+    return Entry(place, None if mr is None else _string(place, mr, value[mr]), strings)
 
 
-def _first(value: Mapping[str, object], names: _Names) -> object:
-    return next((value[name] for name in names if name in value), None)
-
-
-def _string(place: str, text: object) -> str:
+def _string(place: str, key: str, text: object) -> str:
     if not isinstance(text, str):
-        raise DataError(f"{place}: {json.dumps(text)[:60]} is not a string")
+        raise DataError(f"{place}: {key} is {json.dumps(text)[:60]}, not a string")
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -20,13 +20,17 @@ def read_file(path: Path) -> bytes:
 
 
 def decode_utf8(label: str, data: bytes) -> str:
-    """UTF-8 text without its byte order mark; DataError that names the line of the first byte that is not
-    UTF-8."""
+    """UTF-8 text without its byte order mark; DataError that names the line of the first byte that is not UTF-8, or
+    that is zero, as every second one is in UTF-16."""
     try:
-        return data.decode("utf-8-sig")
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise DataError(
             f"{label}, line {line}: the byte 0x{data[error.start]:02x} is not UTF-8",
             "Save the file as UTF-8.",
         ) from None
+    if "\0" in text:
+        line = data.count(b"\n", 0, data.index(b"\0")) + 1
+        raise DataError(f"{label}, line {line}: a byte is zero, which no text has", "Save the file as UTF-8.")
+    return text

@@ -139,8 +139,8 @@ def _end_token(folder: Path) -> str:
         return END_OF_TEXT
     try:
         config: Any = json.loads(decode_utf8(str(path), read_file(path)))
-    except json.JSONDecodeError as error:
-        raise DataError(f"{path}, line {error.lineno}: not JSON ({error.msg})") from None
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: not JSON ({error})", "Fetch it again.") from None
     token = config.get("eos_token") if isinstance(config, dict) else None
     if isinstance(token, dict):
         token = token.get("content")

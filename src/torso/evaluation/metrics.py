@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
+from typing import TypeVar
 
 import torso
 from torso.data.wordnet import VERSION as WORDNET
@@ -18,6 +20,7 @@ from torso.evaluation.rouge import rouge_l
 from torso.evaluation.segments import Array, check_segments, mean_statistics, ratio
 from torso.evaluation.slot_errors import slot_error_statistics
 
+Found = TypeVar("Found")
 _APART = re.compile(r"(?<=\s)[.,;:!?](?=\s|$)")
 _ATTACHED = re.compile(r"(?<=[^\W_])[.,;:!?](?=\s|$)")
 
@@ -50,6 +53,8 @@ class Metric:
     """[N, K], additive. Raises MissingResourceError or DataError where it cannot be computed."""
     of: Callable[[Array], Array]
     """[..., K] sums to [...] values."""
+    at_work: Callable[[Texts], AbstractContextManager[Callable[[], Array]]] | None = None
+    """`statistics` where another program computes them: begun, and what is given waits for them."""
     alone: Callable[[Texts], Sequence[float]] | None = None
     """Segments' values where they are another thing than `of` their statistics."""
     higher_is_better: bool = True
@@ -77,6 +82,7 @@ METRICS = (
         definition="meteor|1.5-java|tok:ptb|case:lower|lang:en|norm:yes|task:rank",
         statistics=lambda texts: official_meteor.official_meteor_statistics(texts.outputs, texts.references),
         of=official_meteor.official_meteor_of,
+        at_work=lambda texts: official_meteor.official_meteor_at_work(texts.outputs, texts.references),
     ),
     Metric(
         name="official_rouge_l",
@@ -149,16 +155,28 @@ class Scores:
 def measure(texts: Texts, leave_out: Sequence[str] = ()) -> Scores:
     """Every metric but those left out. Where one's means are missing, nothing stands in for it."""
     chosen = [metric for metric in METRICS if metric.name not in leave_out]
-    measured, missing = [], {}
-    # in threads, because half of the time is another program's: the official METEOR's
-    with ThreadPoolExecutor() as pool:
-        computed = [(metric, pool.submit(metric.statistics, texts)) for metric in chosen]
-    for metric, statistics in computed:
-        try:
-            measured.append(Measured(metric, texts, statistics.result()))
-        except (MissingResourceError, DataError) as error:
-            missing[metric.name] = str(error)
-    return Scores(tuple(measured), missing)
+    found: dict[str, Array | str] = {}
+    with ExitStack() as programs:
+        # half of the time is another program's: it works while the others are computed here
+        waiting = [(m, _outcome(partial(_begin, programs, m.at_work, texts))) for m in chosen if m.at_work]
+        found |= {m.name: _outcome(partial(m.statistics, texts)) for m in chosen if not m.at_work}
+        found |= {m.name: _outcome(wait) if callable(wait) else wait for m, wait in waiting}
+    measured = tuple(Measured(m, texts, s) for m in chosen if not isinstance(s := found[m.name], str))
+    return Scores(measured, {m.name: why for m in chosen if isinstance(why := found[m.name], str)})
+
+
+def _begin(
+    programs: ExitStack, start: Callable[[Texts], AbstractContextManager[Callable[[], Array]]], texts: Texts
+) -> Callable[[], Array]:
+    return programs.enter_context(start(texts))
+
+
+def _outcome(compute: Callable[[], Found]) -> Found | str:
+    """What it gives, or why it cannot."""
+    try:
+        return compute()
+    except (MissingResourceError, DataError) as error:
+        return str(error)
 
 
 def signature(metric: Metric, texts: Texts) -> str:

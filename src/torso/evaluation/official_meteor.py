@@ -14,8 +14,11 @@ from __future__ import annotations
 import importlib.util
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
 
 import numpy as np
 
@@ -37,15 +40,26 @@ def official_meteor_statistics(outputs: Sequence[str], references: Sequence[Sequ
     Raises MissingResourceError where Java or the program is missing, fails or hangs; ValueError unless each output has
     references.
     """
+    with official_meteor_at_work(outputs, references) as statistics:
+        return statistics()
+
+
+@contextmanager
+def official_meteor_at_work(
+    outputs: Sequence[str], references: Sequence[Sequence[str]]
+) -> Iterator[Callable[[], Array]]:
+    """The same while other things are done: what is given waits for the program, which is ended with the block."""
     check_segments(outputs, references)
     command = meteor_command()
-    if not outputs:
-        return np.zeros((0, NUM_STATISTICS))
     lines = [
         " ||| ".join(["SCORE", *map(_line, rs), _line(output)]) for output, rs in zip(outputs, references, strict=True)
     ]
-    rows = [_numbers(answer) for answer in _ask(command, lines)]
-    statistics = np.array(rows, dtype=np.float64)
+    with _at_work(command, lines) as answers:
+        yield lambda: _statistics(answers())
+
+
+def _statistics(answers: Sequence[str]) -> Array:
+    statistics = np.array([_numbers(answer) for answer in answers], dtype=np.float64).reshape(-1, NUM_STATISTICS)
     length, expected, chunks, matched, others = statistics[:, [0, 1, 20, 21, 22]].T
     # one chunk that covers output and reference is no fragment, in a sum neither
     statistics[(matched == length) & (others == expected) & (chunks == 1.0), 20] = 0.0
@@ -101,20 +115,40 @@ def _numbers(answer: str) -> list[float]:
     return numbers
 
 
-def _ask(command: Sequence[str], lines: Sequence[str]) -> list[str]:
-    """One answer for each line; the program ends with its input."""
-    text = "".join(f"{line}\n" for line in lines)
+@contextmanager
+def _at_work(command: Sequence[str], lines: Sequence[str]) -> Iterator[Callable[[], list[str]]]:
+    """The program, which ends with its input and at the latest with the block; its answers are one a line."""
+    with ExitStack() as files:
+        try:
+            # files, for pipes would have to be fed and emptied meanwhile
+            given, answered, said = (files.enter_context(TemporaryFile()) for _ in range(3))
+            given.write("".join(f"{line}\n" for line in lines).encode())
+            given.seek(0)
+            program = subprocess.Popen(command, stdin=given, stdout=answered, stderr=said)
+        except OSError as error:
+            raise MissingResourceError(f"official METEOR could not be run: {error}", "Is Java in order?") from None
+        try:
+            yield lambda: _answers(program, len(lines), answered, said)
+        finally:
+            program.kill()
+            program.wait()
+
+
+def _answers(program: subprocess.Popen[bytes], num: int, answered: IO[bytes], said: IO[bytes]) -> list[str]:
     try:
-        done = subprocess.run(command, input=text.encode(), capture_output=True, timeout=TIMEOUT_S, check=False)
+        code = program.wait(TIMEOUT_S)
     except subprocess.TimeoutExpired:
         raise MissingResourceError(
             f"official METEOR did not end within {TIMEOUT_S:.0f} s", "Is Java in order?"
         ) from None
-    except OSError as error:
-        raise MissingResourceError(f"official METEOR could not be run: {error}", "Is Java in order?") from None
-    answers = done.stdout.decode(errors="replace").split("\n")[:-1]
-    if done.returncode != 0 or len(answers) != len(lines):
-        last = (done.stderr.decode(errors="replace").strip().splitlines() or ["nothing said"])[-1]
-        found = f"ended with code {done.returncode} and {len(answers)} of {len(lines)} answers ({last[:200]})"
+    answers = _read(answered).split("\n")[:-1]
+    if code != 0 or len(answers) != num:
+        last = (_read(said).strip().splitlines() or ["nothing said"])[-1]
+        found = f"ended with code {code} and {len(answers)} of {num} answers ({last[:200]})"
         raise MissingResourceError(f"official METEOR {found}", "Is Java in order?")
     return answers
+
+
+def _read(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace")

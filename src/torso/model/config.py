@@ -73,7 +73,7 @@ class GPT2Config:
             raise WeightsError(
                 f"{path} cannot be read: {error.strerror}", "Give a folder in Hugging Face layout."
             ) from None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise WeightsError(f"{path} is not JSON: {error}", "Give a folder in Hugging Face layout.") from None
         _check_is_gpt2(found, path)
         known = {field.name: field.default for field in fields(cls) if field.name not in DROPOUTS}

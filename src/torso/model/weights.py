@@ -223,7 +223,7 @@ def _weight_map(index: Path) -> dict[str, str]:
     """Names of the files beside the index, by key."""
     try:
         content = json.loads(index.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise _unreadable(index, error) from None
     mapping = content.get("weight_map") if isinstance(content, dict) else None
     files = list(mapping.values()) if isinstance(mapping, dict) else [None]
