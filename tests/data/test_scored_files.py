@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from torso.data.alignment import align, first_shift, seems_shifted_from
+from torso.data.alignment import align, first_shift, shifted_run
 from torso.data.scored_files import Entry, read_mrs, read_outputs, read_references
 from torso.errors import DataError
 
@@ -179,8 +179,10 @@ def test_the_shift_is_found_where_words_agree_best() -> None:
 def test_a_line_that_is_missing_and_another_too_many_show_in_the_words() -> None:
     words = [f"w{i} x" for i in range(50)]
     references = [[text] for text in words]
-    assert seems_shifted_from(words, references) is None
-    assert seems_shifted_from(["x"] * 50, references) is None
-    assert seems_shifted_from([*words[:20], *words[21:], ""], references) == 20
-    assert seems_shifted_from([*words[:20], "?", *words[20:-1]], references) == 21
-    assert seems_shifted_from([], []) is None
+    assert shifted_run(words, references) is None
+    assert shifted_run(["x"] * 50, references) is None
+    assert shifted_run([*words[:20], *words[21:], ""], references) == (20, 48)
+    assert shifted_run([*words[:20], "?", *words[20:-1]], references) == (21, 49)
+    assert shifted_run([*words[:20], *words[21:40], "?", *words[40:]], references) == (20, 38)
+    assert shifted_run([*words[:20], *words[21:24], "?", *words[24:]], references) is None  # too few to be sure
+    assert shifted_run([], []) is None

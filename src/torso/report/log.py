@@ -102,7 +102,7 @@ class Run:
 def read_run(path: Path) -> Run:
     """Read the run in `path`; raises RunDirectoryError when there is none."""
     if not (path / "run.json").is_file() and not (path / "config.toml").is_file():
-        raise RunDirectoryError(f"{path} holds no run", "Give the --run-dir of a `torso train`.")
+        raise RunDirectoryError(f"{path} holds no run", "Give the folder that an earlier `torso train` made.")
     records, unreadable = read_records(path / "metrics.jsonl")
     steps = _latest(record for record in records if isinstance(record, StepRecord))
     epochs = {record.epoch: record for record in records if isinstance(record, EpochRecord)}
