@@ -110,6 +110,12 @@ def test_several_outputs_for_an_input_are_an_error(folder: Path) -> None:
         read_outputs(write(folder, "out.jsonl", json.dumps({"output": ["a", "b"]})))
 
 
+@pytest.mark.parametrize(("name", "head"), [("out.txt", ""), ("out.csv", "output\n"), ("out.tsv", "output\n")])
+def test_what_is_too_long_for_one_text_is_refused(folder: Path, name: str, head: str) -> None:
+    with pytest.raises(DataError, match=r"line .: a text of 100001 characters, 100000 at most"):
+        read_outputs(write(folder, name, f"{head}{'x' * 100_001}\n"))
+
+
 def groups(*texts: tuple[str, ...], mrs: tuple[str, ...] | None = None) -> list[Entry]:
     return [Entry(f"refs, {i + 1}", mrs[i] if mrs else None, references) for i, references in enumerate(texts)]
 
