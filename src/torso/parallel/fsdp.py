@@ -18,6 +18,7 @@ from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatt
 from torch.distributed.tensor import DTensor
 
 from torso.parallel.group import Group
+from torso.parallel.memory import return_large_tensors
 from torso.parallel.order import add_in_order
 from torso.parallel.strategy import Wave, fast_squared_norm, squared_norm
 from torso.parallel.traffic import Counter, Traffic
@@ -44,6 +45,8 @@ class FullySharded:
         """`compute_dtype` is what parameters are gathered in; gradients are always added in float32."""
         self._group, self._deterministic, self._counter = group, deterministic, Counter()
         self._shard_size = shard_size
+        if device_type == "cpu":
+            return_large_tensors()
         mesh = _mesh(device_type, group.world_size, shard_size)
         copies = mesh.get_group("copy") if shard_size < group.world_size else None
         # the ordered addition is over all copies already: what torch sees is one of them

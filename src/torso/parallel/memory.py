@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import resource
 from pathlib import Path
 
 import torch
+
+LARGE = 4 << 20
+"""Bytes of a tensor that is worth a call to the system."""
+_M_MMAP_THRESHOLD = -3
 
 
 def peak_memory(device: torch.device | None = None) -> int:
@@ -22,6 +27,16 @@ def forget_peak() -> None:
         torch.cuda.reset_peak_memory_stats()
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
+def return_large_tensors() -> None:
+    """Let what is freed in large pieces go back to the system at once.
+
+    glibc raises the size from which it does so to 32 MB as such pieces are freed (mallopt(3), M_MMAP_THRESHOLD), and
+    keeps smaller ones: what FSDP gives back after each use would stay resident. Elsewhere nothing happens.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, LARGE)
 
 
 def peak_resident() -> int:

@@ -22,7 +22,7 @@ from torso.model.loss import target_loss
 from torso.model.stages import Body
 from torso.parallel.arithmetic import DTYPES
 from torso.parallel.group import Group
-from torso.parallel.strategy import squared_norm
+from torso.parallel.strategy import fast_squared_norm, squared_norm
 from torso.planner.costs import Line
 from torso.planner.setting import Setting
 from torso.training.config import OptimizerConfig
@@ -59,12 +59,12 @@ def line_through(sizes: tuple[float, float], seconds: tuple[float, float]) -> Li
     return Line(latency_s=max(0.0, seconds[0] - slope * sizes[0]), seconds_per_byte=slope)
 
 
-def pieces(setting: Setting, together: Callable[[], None]) -> dict[str, Any]:
-    """Fields of `Costs` that need no other process."""
+def pieces(setting: Setting, together: Callable[[], None], alone: bool = True) -> dict[str, Any]:
+    """Fields of `Costs` that need no other process; a rank that is not alone takes norms the fast way."""
     blocks = min(BLOCKS, setting.shape.n_layer)
     body, parameters = _blocks(setting, blocks)
     forward, backward = _block_seconds(setting, body, parameters, blocks, together)
-    update, combine = _update_seconds(setting, parameters, together)
+    update, combine = _update_seconds(setting, parameters, together, alone)
     return {
         "block_forward": forward,
         "block_backward": backward,
@@ -153,12 +153,12 @@ def _loss_seconds(setting: Setting, together: Callable[[], None]) -> float:
 
 
 def _update_seconds(
-    setting: Setting, parameters: dict[str, nn.Parameter], together: Callable[[], None]
+    setting: Setting, parameters: dict[str, nn.Parameter], together: Callable[[], None], alone: bool
 ) -> tuple[Line, Line]:
     """The optimizer, and the sum of kept gradients, by bytes of what is trained; the number of tensors grows alike."""
     size = 4.0 * sum(parameter.numel() for parameter in parameters.values())
     if setting.adapter is None:
-        return Line(latency_s=0.0, seconds_per_byte=_adamw_seconds(parameters, together) / size), Line(
+        return Line(latency_s=0.0, seconds_per_byte=_adamw_seconds(parameters, together, alone) / size), Line(
             latency_s=0.0, seconds_per_byte=0.0
         )
     gradients = [torch.randn_like(parameter) for parameter in parameters.values()]
@@ -182,15 +182,16 @@ def _combine_seconds(part: TrainablePart, gradients: list[Tensor], count: int, t
     return median_seconds(work, together)
 
 
-def _adamw_seconds(parameters: dict[str, nn.Parameter], together: Callable[[], None]) -> float:
+def _adamw_seconds(parameters: dict[str, nn.Parameter], together: Callable[[], None], alone: bool) -> float:
     """Of all of these parameters: norms in float64, and the update, as a whole model makes them."""
+    norm = squared_norm if alone else fast_squared_norm
     pieces = {name: parameter.detach() for name, parameter in parameters.items()}
     gradients = {name: torch.zeros_like(piece) for name, piece in pieces.items()}
     optimizer = AdamW(pieces, OptimizerConfig())
 
     def work() -> None:
         for gradient in gradients.values():
-            squared_norm(gradient)
+            norm(gradient)
         optimizer.update(gradients, divisor=1.0, clip_factor=1.0, learning_rate=1e-9)
 
     return median_seconds(work, together)
