@@ -16,7 +16,7 @@ def read_settings(path: Path, *classes: type[Any]) -> dict[str, Any]:
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}", "Give an existing --config file.") from None
+        raise ConfigError(f"{path} cannot be read: {error.strerror}", "Check the path.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {error}", "Mend it.") from None
     # the first class with a name decides its kind
@@ -24,14 +24,20 @@ def read_settings(path: Path, *classes: type[Any]) -> dict[str, Any]:
     unknown = sorted(values.keys() - known)
     if unknown:
         raise ConfigError(
-            f"{path} has unknown settings: {', '.join(unknown)}", "See `torso train --help` for the names."
+            f"{path} has unknown settings: {', '.join(unknown)}", "See the command's --help for the names."
         )
     for name, value in values.items():
         if not _is_a(value, known[name]):
-            raise ConfigError(f"{path} sets {name} to {value!r}, which is of a wrong kind", "See --help for the kind.")
+            raise ConfigError(f"{path} sets {name} to {value!r}, which is of a wrong kind", _expected(known[name]))
         if Path in (known[name], *typing.get_args(known[name])):
             values[name] = Path(value)
     return values
+
+
+def _expected(hint: Any) -> str:
+    """The values of which one can be chosen, or where the kind is told."""
+    hints = [one for one in (hint, *typing.get_args(hint)) if typing.get_origin(one) is Literal]
+    return f"Choose among {', '.join(map(str, typing.get_args(hints[0])))}." if hints else "See --help for the kind."
 
 
 def _is_a(value: Any, hint: Any) -> bool:

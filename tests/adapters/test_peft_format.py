@@ -214,6 +214,13 @@ def test_a_missing_or_broken_file_is_refused_by_name(dora: Path, tmp_path: Path)
             peft_format.read(dora)
 
 
+def test_the_base_s_name_is_a_text(dora: Path) -> None:
+    settings = json.loads((dora / peft_format.CONFIG).read_text())
+    (dora / peft_format.CONFIG).write_text(json.dumps(settings | {"base_model_name_or_path": 3}))
+    with pytest.raises(AdapterError, match="base_model_name_or_path 3"):
+        peft_format.named_base(dora)
+
+
 @pytest.mark.parametrize("name", ["r", "lora_alpha", "lora_dropout", "rank_pattern", "alpha_pattern"])
 @pytest.mark.parametrize("value", ["Infinity", "NaN", "1" + "0" * 400])
 def test_numbers_that_no_adapter_has_are_refused_by_name(dora: Path, name: str, value: str) -> None:

@@ -153,6 +153,25 @@ def test_a_settings_file_is_checked(train: Refuse, tmp_path: Path) -> None:
     assert "not TOML" in train("--config", path)
     path.write_text('lora_rank = "eight"', encoding="utf-8")
     assert "lora_rank" in train("--config", path)
+    path.write_text('best_by = "bleu"', encoding="utf-8")
+    assert "Choose among perplexity, official_bleu, " in train("--config", path)
+
+
+@pytest.mark.parametrize("name", ["learning_rate", "eps", "weight_decay"])
+def test_an_infinite_setting_is_refused(train: Refuse, name: str) -> None:
+    assert train(f"--{name.replace('_', '-')}", "inf").startswith(f"{name} is inf")
+
+
+@pytest.mark.parametrize("name", ["read_timeout_s", "patience_s"])
+def test_a_time_that_is_no_number_is_refused(train: Refuse, name: str) -> None:
+    assert train("--strategy", "split", f"--{name.replace('_', '-')}", "nan").startswith(f"{name} is nan")
+
+
+def test_settings_of_another_way_of_decoding_are_refused(refuse: Refuse, tmp_path: Path) -> None:
+    line = refuse("evaluate", tmp_path, "--temperature", "0.5")
+    assert "--temperature means nothing with --decoding greedy" in line
+    line = refuse("generate", tmp_path, "--mr", "name[A]", "--decoding", "sample", "--beams", "4")
+    assert "--beams means nothing with --decoding sample" in line
 
 
 def test_a_server_that_is_not_there_is_named(train: Refuse) -> None:

@@ -131,6 +131,8 @@ def test_the_best_is_by_epoch_loss_before_any_evaluation(torso: Torso, run: RunD
     assert evaluated(run) == 6
     [record] = MetricsLog(run.path).read(EvaluationRecord)
     assert record.partial  # type: ignore[union-attr]
+    # beside the outputs of the whole set, not over them
+    assert [folder.name for folder in (run.path / "evaluation").iterdir()] == ["dev-step-00000006-first1"]
 
 
 def test_a_checkpoint_that_is_not_there_is_answered_with_those_that_are(torso: Torso, run: RunDirectory) -> None:

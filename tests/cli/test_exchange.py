@@ -133,6 +133,18 @@ def test_a_merged_folder_has_a_tokenizer_and_is_a_model_to_train_on(
     assert "other weights than those" in capsys.readouterr().err
 
 
+def test_a_base_without_a_tokenizer_gives_a_model_without_one(
+    shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fixtures, out = shared_data / "peft-fixtures", tmp_path / "out"
+    torso(
+        *("export", "--adapter", fixtures / "lora", "--model", fixtures / "base", "--format", "merged"),
+        *("--out", out, "--json"),
+    )
+    assert json.loads(capsys.readouterr().out) == {"out": str(out), "format": "merged", "step": None}
+    assert {path.name for path in out.iterdir()} == {"README.md", "config.json", "model.safetensors"}
+
+
 def test_the_end_token_of_another_tokenizer_is_kept(
     tmp_path: Path, train_small: Callable[..., Path], exported: Path, model: Path
 ) -> None:

@@ -126,9 +126,12 @@ def test_an_adapter_goes_to_a_private_repository_in_one_piece_and_nothing_else_w
     assert TOKEN not in printed.out + printed.err
 
 
-def test_a_model_is_public_when_that_is_said(hub: type[StandIn], tmp_path: Path) -> None:
+def test_a_model_is_public_when_that_is_said(
+    hub: type[StandIn], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     save_folder(tmp_path / "model", SHAPE, dict(GPT2(SHAPE).state_dict()))
-    assert main(["push", str(tmp_path / "model"), "--to", "me/model", "--public"]) == 0
+    assert main(["push", str(tmp_path / "model"), "--to", "me/model", "--public", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["url"].endswith("/me/model")
     assert hub.made[0]["visibility"] == "public"
     assert sorted(hub.files) == ["config.json", "model.safetensors"]
 

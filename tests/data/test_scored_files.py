@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from torso.data.alignment import align, first_shift, seems_shifted_from
+from torso.data.alignment import align, first_shift, shifted_run
 from torso.data.scored_files import Entry, read_mrs, read_outputs, read_references
 from torso.errors import DataError
 
@@ -110,6 +110,12 @@ def test_several_outputs_for_an_input_are_an_error(folder: Path) -> None:
         read_outputs(write(folder, "out.jsonl", json.dumps({"output": ["a", "b"]})))
 
 
+@pytest.mark.parametrize(("name", "head"), [("out.txt", ""), ("out.csv", "output\n"), ("out.tsv", "output\n")])
+def test_what_is_too_long_for_one_text_is_refused(folder: Path, name: str, head: str) -> None:
+    with pytest.raises(DataError, match=r"line .: a text of 100001 characters, 100000 at most"):
+        read_outputs(write(folder, name, f"{head}{'x' * 100_001}\n"))
+
+
 def groups(*texts: tuple[str, ...], mrs: tuple[str, ...] | None = None) -> list[Entry]:
     return [Entry(f"refs, {i + 1}", mrs[i] if mrs else None, references) for i, references in enumerate(texts)]
 
@@ -179,8 +185,10 @@ def test_the_shift_is_found_where_words_agree_best() -> None:
 def test_a_line_that_is_missing_and_another_too_many_show_in_the_words() -> None:
     words = [f"w{i} x" for i in range(50)]
     references = [[text] for text in words]
-    assert seems_shifted_from(words, references) is None
-    assert seems_shifted_from(["x"] * 50, references) is None
-    assert seems_shifted_from([*words[:20], *words[21:], ""], references) == 20
-    assert seems_shifted_from([*words[:20], "?", *words[20:-1]], references) == 21
-    assert seems_shifted_from([], []) is None
+    assert shifted_run(words, references) is None
+    assert shifted_run(["x"] * 50, references) is None
+    assert shifted_run([*words[:20], *words[21:], ""], references) == (20, 48)
+    assert shifted_run([*words[:20], "?", *words[20:-1]], references) == (21, 49)
+    assert shifted_run([*words[:20], *words[21:40], "?", *words[40:]], references) == (20, 38)
+    assert shifted_run([*words[:20], *words[21:24], "?", *words[24:]], references) is None  # too few to be sure
+    assert shifted_run([], []) is None

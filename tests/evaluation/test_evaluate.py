@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import typing
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 import torch
 
+from torso.config import RunConfig
 from torso.data.corpus import Group
 from torso.data.encoding import encode_split
 from torso.data.slots import prompt_of
@@ -132,6 +134,11 @@ def test_scores_are_those_of_the_definitions_by_name() -> None:
     assert scores["hf_bleu"] == hf_bleu(outputs, references)
     assert scores["name_copied"] == 1.0
     assert set(scores) - {"hf_meteor", "official_meteor"} == ALWAYS
+
+
+def test_every_score_of_an_evaluation_can_choose_the_best_checkpoint() -> None:
+    choices = typing.get_args(typing.get_type_hints(RunConfig)["best_by"])
+    assert set(choices) == {"perplexity", *score(perfect())}
 
 
 def test_without_wordnet_meteor_is_left_out_with_a_word(

@@ -66,7 +66,10 @@ def test_outputs_depend_on_the_seed_and_not_on_the_batch(model: CachedModel, pro
 
 @pytest.mark.parametrize(
     ("setting", "value"),
-    [("top_p", 0.0), ("top_p", 1.5), ("temperature", 0.0), ("temperature", float("inf")), ("beams", 0), ("top_k", -1)],
+    [
+        *(("top_p", 0.0), ("top_p", 1.5), ("temperature", 0.0), ("temperature", float("inf")), ("beams", 0)),
+        *(("top_k", -1), ("length_penalty", float("nan")), ("length_penalty", float("inf")), ("length_penalty", 1e5)),
+    ],
 )
 def test_settings_out_of_range_are_refused_by_name(setting: str, value: float) -> None:
     with pytest.raises(ConfigError, match=f"{setting} is {value}"):

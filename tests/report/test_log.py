@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -73,6 +74,21 @@ def test_damaged_scores_are_left_out(tmp_path: Path, make_run: Callable[..., Pat
     path = make_run(tmp_path / "a", num_steps=2)
     (path / "evaluation" / "test" / "scores.json").write_text('{"step": 2, "subset"')
     assert read_run(path).after is None
+
+
+def test_first_inputs_alone_do_not_hide_what_the_whole_set_gave(tmp_path: Path, make_run: Callable[..., Path]) -> None:
+    path = make_run(tmp_path / "a", num_steps=2)
+    whole, part = path / "evaluation" / "test", path / "evaluation" / "test-first1"
+    part.mkdir()
+    scores = json.loads((whole / "scores.json").read_text())
+    (part / "scores.json").write_text(json.dumps(scores | {"partial": True, "perplexity": 9.0}))
+    after = read_run(path).after
+    assert after is not None
+    assert (after.record.partial, after.record.perplexity) == (False, 1.52)
+    (whole / "scores.json").unlink()
+    after = read_run(path).after
+    assert after is not None
+    assert after.record.partial
 
 
 def test_settings_flatten_and_are_found_at_any_depth() -> None:

@@ -3,8 +3,8 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from torso.records import EpochRecord, EvaluationRecord
-from torso.training.best import best_step
+from torso.records import EpochRecord, EvaluationRecord, Record
+from torso.training.best import best, best_step
 
 
 def epoch(step: int, loss: float) -> EpochRecord:
@@ -40,6 +40,15 @@ def test_a_named_score_decides_where_a_checkpoint_has_it_and_more_is_better() ->
     assert best_step(records, [10, 20], "hf_bleu") == 10
     assert best_step([*records, evaluation(30, 1.0)], [10, 20, 30], "hf_bleu") == 10
     assert best_step(records, [10, 20], "official_bleu") == 20
+
+
+def test_what_decided_is_told() -> None:
+    records: list[Record] = [epoch(10, 2.0), epoch(20, 1.5)]
+    assert best(records, [10, 20], "hf_bleu") == (20, "epoch loss")
+    records.append(evaluation(10, 4.0))
+    assert best(records, [10, 20], "hf_bleu") == (10, "perplexity")
+    records.append(evaluation(20, 5.0, scores={"hf_bleu": 0.3}))
+    assert best(records, [10, 20], "hf_bleu") == (20, "hf_bleu")
 
 
 def test_of_slot_errors_less_is_better() -> None:

@@ -76,7 +76,9 @@ def read(folder: Path, num_blocks: int | None = None) -> PeftAdapter:
 def named_base(folder: Path) -> str | None:
     """What the folder calls its base, from its configuration alone. Raises AdapterError."""
     named = _read_settings(folder / CONFIG).get("base_model_name_or_path")
-    return named if isinstance(named, str) else None
+    if named is not None and not isinstance(named, str):
+        raise AdapterError(f"{folder} has base_model_name_or_path {named!r}", "Expected a name, a path or null.")
+    return named
 
 
 def write(folder: Path, adapter: PeftAdapter, base_model: str | None = None) -> None:

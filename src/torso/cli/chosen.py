@@ -9,7 +9,7 @@ from torso.config import RunConfig
 from torso.errors import RunDirectoryError
 from torso.records import EpochRecord, EvaluationRecord
 from torso.training import checkpoint as checkpoints
-from torso.training.best import best_step
+from torso.training.best import best
 from torso.training.checkpoint import Checkpoint
 from torso.training.run_directory import MetricsLog, RunDirectory
 
@@ -30,11 +30,11 @@ def chosen(run: RunDirectory, which: str = "last") -> Checkpoint:
     return checkpoint
 
 
-def best_saved(run: RunDirectory) -> int | None:
-    """The step of the best checkpoint by the run's own measure; None when nothing is known."""
+def best_saved(run: RunDirectory) -> tuple[int, str] | None:
+    """The step of the best checkpoint, and by what: the run's own measure where it is known. None without any."""
     best_by = RunConfig.from_toml(run.path / "config.toml").best_by
     records = MetricsLog(run.path).read(EpochRecord, EvaluationRecord)
-    return best_step(records, checkpoints.steps(run.checkpoints), best_by)
+    return best(records, checkpoints.steps(run.checkpoints), best_by)
 
 
 def check_base(assembly: Assembly, checkpoint: Checkpoint) -> None:
@@ -52,12 +52,12 @@ def check_base(assembly: Assembly, checkpoint: Checkpoint) -> None:
 def _step(run: RunDirectory, which: str) -> int:
     saved = checkpoints.steps(run.checkpoints)
     if which == "best":
-        best = best_saved(run)
-        if best is None:
+        found = best_saved(run)
+        if found is None:
             raise RunDirectoryError(
                 f"nothing is known yet of the checkpoints of {run.path}", "Train an epoch, or evaluate on dev."
             )
-        return best
+        return found[0]
     if not which.isdigit() or int(which) not in saved:
         there = ", ".join(map(str, saved))
         raise RunDirectoryError(f"{run.path} has no checkpoint {which!r}", f"Give last, best, or one of {there}.")

@@ -88,7 +88,8 @@ def evaluate_run(
     """`measure`, and what it found kept: outputs under `evaluation/`, the record in the log; printed on stderr."""
     record, decoded = measure(assembly, subset, checkpoint, max_groups, decode, decoding)
     if decode:
-        names = [subset, f"step-{record.step:08d}" if checkpoint else "base", decoding.name]
+        part = f"first{len(decoded)}" if record.partial else ""
+        names = [subset, f"step-{record.step:08d}" if checkpoint else "base", decoding.name, part]
         save(run.path / "evaluation" / "-".join(filter(None, names)), record, decoded)
     MetricsLog(run.path).append(record)
     print(describe(record), file=sys.stderr)

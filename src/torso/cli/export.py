@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -52,6 +53,8 @@ class ExportArguments:
     """A peft adapter's folder in place of a run."""
     model: str = "mini"
     """With --adapter: the model that it belongs to."""
+    json: bool = False
+    """Print one JSON document."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,8 @@ def main(arguments: Sequence[str]) -> int:
         refuse_idle(options, "a run", ["model"])
         exported = of_run(RunDirectory(options.run_dir), options.checkpoint)
     write(exported, options.out, options.format)
-    print(options.out)
+    document = {"out": str(options.out), "format": options.format, "step": exported.step}
+    print(json.dumps(document) if options.json else options.out)
     return 0
 
 
@@ -154,8 +158,10 @@ def _local_name(config: RunConfig) -> str | None:
 
 
 def _write_tokenizer(folder: Path, config: RunConfig, assembly: Assembly) -> None:
-    """Its files as they are, so that the folder can be used with --model."""
+    """Its files as they are, where there are any, so that the folder can be used with --model."""
     source = Path(config.tokenizer) if config.tokenizer else tokenizer_folder(config.model)
+    if not any((source / name).is_file() for name in TOKENIZER_FILES):
+        return
     for name in (*TOKENIZER_FILES, "tokenizer_config.json", "special_tokens_map.json"):
         if (source / name).is_file():
             shutil.copyfile(source / name, folder / name)

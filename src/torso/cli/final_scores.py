@@ -30,12 +30,14 @@ def score_run(run: RunDirectory, config: RunConfig, subset: str) -> None:
     decode = config.best_by != PERPLEXITY
     for checkpoint in _unmeasured(run):
         evaluate_run(run, assembly, subset, checkpoint, decode=decode)
-    best = best_saved(run)
-    if best is None:
+    found = best_saved(run)
+    if found is None:
         return
+    best, measure = found
     if best != last.step and not any(record.scores for record in _on_dev(run) if record.step == best):
         evaluate_run(run, assembly, subset, checkpoints.load(run.checkpoints, best))
-    print(f"best by {config.best_by} on dev: step {best}; last: step {last.step}", file=sys.stderr)
+    why = "" if measure == config.best_by else f" (there is no {config.best_by})"
+    print(f"best by {measure} on dev{why}: step {best}; last: step {last.step}", file=sys.stderr)
 
 
 def _unmeasured(run: RunDirectory) -> Iterator[Checkpoint]:

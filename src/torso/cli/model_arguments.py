@@ -18,6 +18,12 @@ from torso.evaluation.decoding import DecodingConfig
 from torso.training.checkpoint import Checkpoint
 from torso.training.run_directory import RunDirectory
 
+_ONLY_OF = {
+    "beam": ("beams", "length_penalty", "no_repeat_ngram"),
+    "sample": ("temperature", "top_k", "top_p", "sampling_seed"),
+}
+"""Settings of one way of decoding."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelArguments(DecodingConfig):
@@ -56,6 +62,9 @@ class ModelArguments(DecodingConfig):
             refuse_idle(self, "--adapter", ["checkpoint", "server", "whole", "allow_inexact"])
         else:
             refuse_idle(self, "a run", ["model", "tokenizer", "threads", *only_adapter])
+        for decoding, names in _ONLY_OF.items():
+            if self.decoding != decoding:
+                refuse_idle(self, f"--decoding {self.decoding}", names)
 
     def of_run(self, run: RunDirectory) -> RunConfig:
         """The run's settings, with other servers and devices where they are given, for this command alone."""

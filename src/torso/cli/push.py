@@ -37,6 +37,8 @@ class PushArguments:
     """Of a run: peft, merged or hf, as for `torso export`."""
     checkpoint: str = "last"
     """Of a run: last, best, or a step."""
+    json: bool = False
+    """Print one JSON document."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -44,16 +46,20 @@ def main(arguments: Sequence[str]) -> int:
     options = parse(PushArguments, "push", arguments)
     if options.to.count("/") != 1 or not all(options.to.split("/")):
         raise ConfigError(f"to is {options.to!r}", "Give --to user/name.")
+    url = _push(options)
+    print(json.dumps({"url": url}) if options.json else url)
+    return 0
+
+
+def _push(options: PushArguments) -> str:
     if any((options.folder / name).is_file() for name in (_ADAPTER[0], _MODEL[0])):
         refuse_idle(options, "an exported folder", ["format", "checkpoint"])
-        print(upload(contents(options.folder), options.to, not options.public))
-        return 0
+        return upload(contents(options.folder), options.to, not options.public)
     run = RunDirectory(options.folder)
     with tempfile.TemporaryDirectory(prefix="torso-push-") as temporary:
         folder = Path(temporary) / "exported"
         write(of_run(run, options.checkpoint), folder, options.format)
-        print(upload(contents(folder), options.to, not options.public))
-    return 0
+        return upload(contents(folder), options.to, not options.public)
 
 
 def contents(folder: Path) -> dict[str, Path | bytes]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from torso.cli.parsing import parse
 from torso.cli.scored import Line, Scored, document, segment_rows, table, tsv
-from torso.data.alignment import align, seems_shifted_from
+from torso.data.alignment import align, shifted_run
 from torso.data.scored_files import read_mrs, read_outputs, read_references
 from torso.errors import ConfigError
 from torso.evaluation.metrics import METRICS, Measured, Scores, Texts, forms, measure, segment_table, signature
@@ -134,10 +134,11 @@ def _compared(
 def _warn(name: str, texts: Texts) -> None:
     """Of what is no error for sure, and would make the scores worthless."""
     ours, theirs = forms(texts)
-    place = seems_shifted_from(texts.outputs, texts.references)
+    run = shifted_run(texts.outputs, texts.references)
     if ours != theirs:
         what = f"{name} looks {ours} and the references look {theirs}, which lowers most scores"
         print(f"torso: warning: {what}", file=sys.stderr)
-    if place is not None:
-        what = f"from output {place + 1} on, {name} fits its neighbours' references better: is a line missing there?"
+    if run is not None:
+        places = f"outputs {run[0] + 1} to {run[1] + 1} of {name}"
+        what = f"{places} fit their neighbours' references better: is a line missing, and another too many?"
         print(f"torso: warning: {what}", file=sys.stderr)

@@ -102,25 +102,31 @@ def first_shift(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> 
     return place
 
 
-def seems_shifted_from(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> int | None:
-    """The first of the last outputs, ten or more, that fit their neighbours' references clearly better than their own.
+def shifted_run(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> tuple[int, int] | None:
+    """First and last of the outputs in a row, ten or more, that fit their neighbours' references clearly better.
 
     As many outputs as inputs can hide that a line is missing and another too many. None where all is well.
     """
     words, others, weights = _weighed(outputs, references)
     own = [_agreement(one, other, weights) for one, other in zip(words, others, strict=True)]
     for offset in (1, -1):
-        gain, spread, best, place = 0.0, 0.0, 0.0, None
-        for i in range(len(words) - 1, max(-1, -offset), -1):
-            if i + offset < len(others):
-                more = _agreement(words[i], others[i + offset], weights) - own[i]
-                gain, spread = gain + more, spread + more * more
-            # three times what chance would make of differences as large
-            if gain > best and gain * gain > 9.0 * spread:
-                best, place = gain, i
-        if place is not None:
-            return place
+        neighbours = [others[i + offset] if 0 <= i + offset < len(others) else set() for i in range(len(others))]
+        gains = [_agreement(one, other, weights) - o for one, other, o in zip(words, neighbours, own, strict=True)]
+        if (found := _clear_run(gains)) is not None:
+            return found
     return None
+
+
+def _clear_run(gains: Sequence[float]) -> tuple[int, int] | None:
+    """The run with the largest sum among those of three times what chance would make of numbers as large."""
+    total, spread, start, best, found = 0.0, 0.0, 0, 0.0, None
+    for i, gain in enumerate(gains):
+        if total <= 0.0:
+            total, spread, start = 0.0, 0.0, i
+        total, spread = total + gain, spread + gain * gain
+        if total > best and total * total > 9.0 * spread:
+            best, found = total, (start, i)
+    return found
 
 
 def _weighed(

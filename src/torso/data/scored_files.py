@@ -20,6 +20,8 @@ from torso.errors import DataError
 MR = ("mr", "meaning_representation", "src", "source", "input", "prompt")
 REFERENCE = ("ref", "reference", "references", "refs", "human_ref", "target", "completion")
 OUTPUT = ("output", "prediction", "hypothesis", "hyp", "sys", "system", "text", "generated")
+MOST_CHARACTERS = 100_000
+"""Of one text."""
 _Names = tuple[str, ...]
 
 
@@ -31,6 +33,14 @@ class Entry:
     """For errors, e.g. `refs.csv, line 3`."""
     mr: str | None
     texts: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        """Raise DataError for what is no single text: metrics take more than linear time."""
+        longest = max(map(len, self.texts), default=0)
+        if longest > MOST_CHARACTERS:
+            raise DataError(
+                f"{self.place}: a text of {longest} characters, {MOST_CHARACTERS} at most", "Give one output a line."
+            )
 
 
 def read_references(path: Path) -> list[Entry]:

@@ -16,6 +16,8 @@ from torso.evaluation.model import CachedModel, padded
 from torso.evaluation.sampling import Sampler
 
 MAX_NEW_TOKENS = 64
+MOST_LENGTH_PENALTY = 10.0
+"""Beyond it lengths to its power leave float32."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +56,9 @@ class DecodingConfig:
         ):
             if getattr(self, name) < least:
                 raise ConfigError(f"{name} is {getattr(self, name)}", f"Give {least} or more.")
+        if not abs(self.length_penalty) <= MOST_LENGTH_PENALTY:
+            remedy = f"Give a number from -{MOST_LENGTH_PENALTY:g} to {MOST_LENGTH_PENALTY:g}."
+            raise ConfigError(f"length_penalty is {self.length_penalty}", remedy)
         if not 0.0 < self.top_p <= 1.0:
             raise ConfigError(f"top_p is {self.top_p}", "Give a number above 0, up to 1.")
         if not 0.0 < self.temperature < float("inf"):

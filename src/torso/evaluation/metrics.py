@@ -57,7 +57,6 @@ class Metric:
     """`statistics` where another program computes them: begun, and what is given waits for them."""
     alone: Callable[[Texts], Sequence[float]] | None = None
     """Segments' values where they are another thing than `of` their statistics."""
-    higher_is_better: bool = True
 
 
 METRICS = (
@@ -118,7 +117,6 @@ METRICS = (
         definition="ser|torso-forms:1|missing+added+wrong/slots|case:lower",
         statistics=lambda texts: slot_error_statistics(texts.mrs, texts.outputs),
         of=ratio,
-        higher_is_better=False,
     ),
 )
 

@@ -102,7 +102,7 @@ class Run:
 def read_run(path: Path) -> Run:
     """Read the run in `path`; raises RunDirectoryError when there is none."""
     if not (path / "run.json").is_file() and not (path / "config.toml").is_file():
-        raise RunDirectoryError(f"{path} holds no run", "Give the --run-dir of a `torso train`.")
+        raise RunDirectoryError(f"{path} holds no run", "Give the folder that an earlier `torso train` made.")
     records, unreadable = read_records(path / "metrics.jsonl")
     steps = _latest(record for record in records if isinstance(record, StepRecord))
     epochs = {record.epoch: record for record in records if isinstance(record, EpochRecord)}
@@ -168,14 +168,14 @@ def _latest(records: Iterable[_Numbered]) -> list[_Numbered]:
 
 
 def _read_evaluations(path: Path, records: list[Record]) -> tuple[Evaluation, ...]:
-    """From `evaluation/*/`, and from the log what has no directory there."""
+    """From `evaluation/*/`, and from the log what has no directory there; of first inputs only what lacks a whole."""
     in_log = [Evaluation(record=record) for record in records if isinstance(record, EvaluationRecord)]
     in_folders = [_read_evaluation(folder) for folder in sorted((path / "evaluation").glob("*/"))]
     found: dict[tuple[int, str, bool, str], Evaluation] = {}
-    for evaluation in (*in_log, *in_folders):
-        if evaluation is not None:
-            record = evaluation.record
-            found[record.step, record.subset, record.adapted, record.decoding] = evaluation
+    known = [evaluation for evaluation in (*in_log, *in_folders) if evaluation is not None]
+    for evaluation in sorted(known, key=lambda e: not e.record.partial):
+        record = evaluation.record
+        found[record.step, record.subset, record.adapted, record.decoding] = evaluation
     return tuple(sorted(found.values(), key=lambda e: (e.record.step, e.record.adapted, e.record.decoding)))
 
 

@@ -22,7 +22,7 @@ from torso.report.tables import (
     settings_table,
 )
 from torso.report.units import count, duration, number, size
-from torso.training.best import PERPLEXITY, best_step
+from torso.training.best import PERPLEXITY, best
 
 _NUM_EXAMPLES = 6
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -168,10 +168,11 @@ def _epoch_scores(run: Run) -> str:
     on_dev = [e for e in run.evaluations if e.record.can_choose and not e.record.decoding]
     best_by = str(find_setting(run.settings, "best_by") or PERPLEXITY)
     known = {e.record.step for e in on_dev}
-    scores = epoch_score_table(run.epochs, on_dev, best_step([e.record for e in on_dev], known, best_by))
+    step, measure = best([e.record for e in on_dev], known, best_by) or (None, best_by)
+    scores = epoch_score_table(run.epochs, on_dev, step)
     if not scores:
         return ""
-    note = f"The best is chosen by {label(best_by)} on dev; the best and the last are decoded."
+    note = f"The best is chosen by {label(measure)} on dev; the best and the last are decoded."
     return f'<h2>Epochs on dev</h2><p class="note">{escape(note)}</p>{scores}'
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -30,8 +31,8 @@ class OptimizerConfig:
     def __post_init__(self) -> None:
         for name, beta in (("beta1", self.beta1), ("beta2", self.beta2)):
             require(0.0 <= beta < 1.0, f"{name} is {beta}", "Give a number from 0 up to, not including, 1.")
-        require(self.eps > 0.0, f"eps is {self.eps}", "Give a number above 0.")
-        require(self.weight_decay >= 0.0, f"weight_decay is {self.weight_decay}", "Give 0 or more.")
+        require(0.0 < self.eps < math.inf, f"eps is {self.eps}", "Give a number above 0.")
+        require(0.0 <= self.weight_decay < math.inf, f"weight_decay is {self.weight_decay}", "Give 0 or more.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +51,7 @@ class ScheduleConfig:
     """Share of the rate that is left at the horizon."""
 
     def __post_init__(self) -> None:
-        require(self.learning_rate > 0.0, f"learning_rate is {self.learning_rate}", "Give a number above 0.")
+        require(0.0 < self.learning_rate < math.inf, f"learning_rate is {self.learning_rate}", "Give a number above 0.")
         require(self.warmup_steps >= 0, f"warmup_steps is {self.warmup_steps}", "Give 0 or more.")
         require(0.0 <= self.final_share <= 1.0, f"final_share is {self.final_share}", "Give 0 to 1.")
         if self.schedule == "constant":

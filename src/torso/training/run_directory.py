@@ -39,7 +39,7 @@ class RunDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
         if not (path / "run.json").is_file():
-            raise RunDirectoryError(f"{path} holds no run", "Give the --run-dir of an earlier `torso train`.")
+            raise RunDirectoryError(f"{path} holds no run", "Give the folder that an earlier `torso train` made.")
 
     @classmethod
     def create(cls, path: Path, config_toml: str, epochs: int) -> RunDirectory:

@@ -33,11 +33,11 @@ class SplitConfig:
         for url in self.servers:
             if not _is_server(url):
                 raise ConfigError(f"server is {url!r}", "Give a URL such as http://127.0.0.1:8700.")
-        if self.read_timeout_s <= 1.5 * ANSWER_WITHIN_S:
+        if not self.read_timeout_s > 1.5 * ANSWER_WITHIN_S:
             text = f"read_timeout_s is {self.read_timeout_s}; a worker that computes says so every {ANSWER_WITHIN_S} s"
             raise ConfigError(text, f"Give more than {1.5 * ANSWER_WITHIN_S}.")
         for name in ("clients", "window", "read_timeout_s", "patience_s"):
-            if getattr(self, name) <= 0:
+            if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}", "Give a number above 0.")
 
 
