@@ -11,6 +11,7 @@ from typing import Any
 from torso.cli.parsing import take_option
 from torso.config import RunConfig
 from torso.errors import ConfigError
+from torso.parallel.strategy_config import DATA_PARALLEL
 
 AUTO = "auto"
 
@@ -51,9 +52,8 @@ def choose(config: RunConfig, has_server: bool) -> RunConfig:
 
 
 def devices(config: RunConfig) -> int:
-    """Processes that there may be: --nproc where it is given, else a core each."""
-    asked: int = vars(config).get("nproc") or 1
-    return asked if asked > 1 else os.cpu_count() or 1
+    """Processes that there may be: --nproc, or, where that is 1, a core each."""
+    return config.nproc if config.nproc > 1 else os.cpu_count() or 1
 
 
 def _known() -> tuple[str, ...]:
@@ -63,6 +63,5 @@ def _known() -> tuple[str, ...]:
 
 def _settings(strategy: str, processes: int, clients: int) -> dict[str, Any]:
     changes: dict[str, Any] = {"strategy": strategy}
-    if "nproc" in vars(RunConfig()):
-        changes["nproc"] = processes if strategy in ("ddp", "fsdp", "hsdp") else vars(RunConfig())["nproc"]
+    changes["nproc"] = processes if strategy in DATA_PARALLEL else RunConfig().nproc
     return changes | ({"clients": clients} if strategy == "split" else {})

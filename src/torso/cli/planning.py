@@ -61,10 +61,10 @@ def setting_of(config: RunConfig, lengths: Lengths, devices: int, device: Device
     """What is planned for, as the run's settings have it."""
     shape = config_of(config.model)
     p = config.dropout
-    cuts, adapter = config.cuts(shape.n_layer), str(config.adapter)
+    cuts = config.cuts(shape.n_layer)
     return Setting(
         shape=dataclasses.replace(shape, embd_pdrop=p, attn_pdrop=p, resid_pdrop=p),
-        adapter=None if adapter == "none" else config.adapter_config,
+        adapter=None if config.adapter == "none" else config.adapter_config,
         cuts=Cuts(cuts.head_cut, cuts.tail_cut, shape.n_layer),
         global_batch_size=config.global_batch_size,
         micro_batch_size=config.micro_batch_size,
