@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -45,6 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(command: str, arguments: list[str]) -> int:
+    # Large tensors in large pages, where the system leaves that to programs: torch looks for this once, when it is
+    # first imported, and the processes that are started inherit it. New pages are what FSDP's gathers cost on a CPU.
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     try:
         module = importlib.import_module(f"torso.cli.{command}")
         return int(module.main(arguments) or 0)
