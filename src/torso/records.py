@@ -111,6 +111,8 @@ class SaveRecord:
     step: int
     seconds: float
     """From the request for the body's state until it is verified on disk; not part of any step's seconds."""
+    memory_bytes: int = 0
+    """Peak of the rank that writes, from then until then; 0 in older logs."""
 
 
 Record = StepRecord | EpochRecord | EvaluationRecord | SaveRecord

@@ -28,6 +28,23 @@ def test_two_shards_hold_half_of_the_states_each(setting: Make) -> None:
     assert found.communication > 0
 
 
+def test_the_largest_tensors_update_comes_on_top_of_what_malloc_keeps_of_activations(setting: Make) -> None:
+    single, ddp = (memory(setting(adapter=None, devices=2), name)[name] for name in ("single", "ddp"))  # type: ignore[arg-type]
+    assert single.step == 16 * N + single.activations + 16 * WTE  # a gradient in float64, and its square
+    assert ddp.step == 16 * N + ddp.activations + 12 * WTE
+
+
+def test_gradients_come_as_activations_go_where_a_rank_has_one_micro_batch(setting: Make) -> None:
+    one, two = (memory(setting(adapter=None, global_batch_size=b), "single")["single"] for b in (4, 8))
+    assert (one.earlier, two.earlier) == (0, 4 * N)
+    assert memory(setting(adapter=None, global_batch_size=4, devices=2), "ddp")["ddp"].earlier == 4 * N  # buckets
+
+
+def test_fsdp_begins_with_the_embeddings_twice(setting: Make) -> None:
+    found = memory(setting(devices=2), "fsdp")["fsdp"]
+    assert found.beginning - found.communication == 4 * (50_257 + 1024) * 768
+
+
 def test_an_adapters_rank_holds_the_frozen_weights_once(setting: Make) -> None:
     trained = 12 * 8 * (768 + 2304 + 768 + 768 + 768 + 3072 + 3072 + 768)
     found = memory(setting(), "single")["single"]

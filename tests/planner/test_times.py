@@ -47,9 +47,18 @@ def test_a_rings_all_reduce_sends_every_gradient_almost_twice(setting: Make) -> 
     assert found.communication == pytest.approx(found.sent_bytes * 1e-9)
 
 
-def test_fsdp_sends_three_times_the_weights_where_there_is_one_micro_batch(setting: Make) -> None:
+def test_fsdp_sends_blocks_three_times_and_embeddings_twice_where_there_is_one_micro_batch(setting: Make) -> None:
     full = setting(adapter=None, devices=2, global_batch_size=8)
-    assert step_seconds(full, "fsdp", COSTS).sent_bytes == 3 * 1 / 2 * 4 * 124_439_808
+    blocks, others = 12 * 7_087_872, 50_257 * 768 + 1024 * 768 + 2 * 768
+    assert step_seconds(full, "fsdp", COSTS).sent_bytes == (3 * blocks + 2 * others) * 4 / 2
+
+
+def test_fsdp_takes_its_time_around_each_block_and_the_embeddings_by_their_bytes(setting: Make) -> None:
+    costs = dataclasses.replace(COSTS, unit=Line(latency_s=1.0, seconds_per_byte=1e-6))
+    found = (
+        step_seconds(setting(devices=2), "fsdp", costs).compute - step_seconds(setting(devices=2), "ddp", COSTS).compute
+    )
+    assert found == pytest.approx(2 * (13 + 4 * 124_439_808 * 1e-6))  # two micro-batches, 12 blocks and the root
 
 
 def test_hsdp_of_two_shards_sends_less_than_fsdp_of_four(setting: Make) -> None:

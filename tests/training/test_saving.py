@@ -16,7 +16,7 @@ from tests.split.harness import CONFIG, TRAINING, Quiet, Recipe
 
 from torso import files
 from torso.errors import CheckpointError, ConfigError, StorageError
-from torso.records import EvaluationRecord
+from torso.records import EvaluationRecord, SaveRecord
 from torso.training import checkpoint as checkpoints
 from torso.training import loop
 from torso.training.config import TrainingConfig
@@ -41,6 +41,15 @@ def test_a_checkpoint_is_made_every_so_many_steps_and_at_the_end_of_an_epoch(tmp
     seldom = recipe_in(tmp_path / "b", dataclasses.replace(SELDOM, keep_checkpoints=9))
     seldom.train(7)
     assert saved(seldom) == [0, 3, 6, 7]
+
+
+def test_each_save_is_on_record_with_its_time_and_the_memory_that_it_took(tmp_path: Path) -> None:
+    recipe = recipe_in(tmp_path / "a")
+    recipe.train(3)
+    saves = [r for r in MetricsLog(recipe.folder).read() if isinstance(r, SaveRecord)]
+    assert [save.step for save in saves] == [0, 2, 3]
+    assert all(save.seconds > 0 for save in saves)
+    assert all(1e8 < save.memory_bytes < 1e11 for save in saves)  # of this very process, in bytes
 
 
 def test_a_checkpoint_is_made_every_so_many_minutes_too(tmp_path: Path) -> None:

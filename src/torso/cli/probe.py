@@ -23,7 +23,7 @@ def probe(processes: int, full: bool, import_bytes: float) -> dict[str, float]:
     """Bytes above the imports, by strategy, or by a split's party; nothing of strategies that cannot be tried."""
     adapter: dict[str, Any] = {"adapter": "none"} if full else {}
     config = RunConfig(
-        model="mini", max_examples=8, global_batch_size=4, micro_batch_size=2, evaluate="none", threads=1, **adapter
+        model="mini", max_examples=64, global_batch_size=8, micro_batch_size=2, evaluate="none", threads=1, **adapter
     )
     strategies = [s for s in chosen_strategies("") if s != ("split" if processes == 1 else "single")]
     bench = Bench(strategies, ["mini"], [processes], None, 0, config)

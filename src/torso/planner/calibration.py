@@ -15,7 +15,7 @@ from torso.planner.costs import Costs, Line, over
 from torso.planner.counts import block_backward_flops, block_forward_flops, loss_flops
 from torso.planner.setting import Setting, Strategy
 
-VERSION = 1
+VERSION = 2
 _LINES = tuple(one.name for one in dataclasses.fields(Costs) if one.type == "Line")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torso.errors import ConfigError
@@ -49,8 +49,8 @@ class Costs:
     """One message of a split, there or back, by its bytes."""
     wire_work: Line
     """What of it keeps a party busy: writing, or reading."""
-    unit: float = 0.0
-    """What FSDP does around a unit in a micro-batch's two passes, the collectives aside."""
+    unit: Line = field(default_factory=lambda: Line(latency_s=0.0, seconds_per_byte=0.0))
+    """What FSDP does around a unit in a micro-batch's two passes, the collectives aside, by the unit's bytes."""
     step: float = 0.0
     """What every step takes besides: votes, the log."""
     overlaps: bool = False

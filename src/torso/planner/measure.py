@@ -32,6 +32,7 @@ from torso.training.part import TrainablePart, Update
 BLOCKS = 3
 """Blocks that are timed together: one alone would find its weights in the cache."""
 LEAST_TIMES, MOST_TIMES = 4, 400
+SHARDED_TIMES = 10
 
 
 def median_seconds(
@@ -112,8 +113,14 @@ def _block_seconds(
     return forward / blocks, (both - forward) / blocks
 
 
+def block_seconds(setting: Setting, together: Callable[[], None]) -> float:
+    """Both passes of one block on one micro-batch."""
+    blocks = min(BLOCKS, setting.shape.n_layer)
+    return sum(_block_seconds(setting, *_blocks(setting, blocks), blocks, together))
+
+
 def sharded_block_seconds(setting: Setting, mesh: DeviceMesh, together: Callable[[], None]) -> tuple[float, float]:
-    """Forward and backward of one block in shares, gradients not yet exchanged; and the block's bytes."""
+    """The same in shares, gradients not yet exchanged; and the block's bytes."""
     blocks = min(BLOCKS, setting.shape.n_layer)
     body, _ = _blocks(setting, blocks)
     size = sum(float(p.nbytes) for p in body.parameters()) / blocks
@@ -128,7 +135,7 @@ def sharded_block_seconds(setting: Setting, mesh: DeviceMesh, together: Callable
         y.backward(torch.ones_like(y))  # type: ignore[no-untyped-call]
 
     with torch.autocast("cpu", torch.bfloat16, enabled=setting.adapter is None and setting.dtype == "bf16"):
-        return median_seconds(work, together, times=20) / blocks, size
+        return median_seconds(work, together, times=SHARDED_TIMES) / blocks, size
 
 
 def _loss_seconds(setting: Setting, together: Callable[[], None]) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from torso.model.loss import CHUNK_ROWS
+from torso.parallel.memory import LARGE
 from torso.planner.counts import (
     block_kept_values,
     block_parameters,
@@ -26,6 +27,8 @@ Kept values of many sizes leave gaps (measured 1.1 to 1.4).
 """
 
 
+LARGE_UNASKED = 32 << 20
+"""Bytes from which glibc asks the system without being told to (mallopt(3), M_MMAP_THRESHOLD, its upper limit)."""
 SAVE_BYTES = 12
 """A trained parameter's in a checkpoint: it and its moments, whole on the rank that writes."""
 
@@ -36,6 +39,9 @@ class Memory:
 
     weights: float = 0.0
     gradients: float = 0.0
+    """At the end of a step."""
+    earlier: float = 0.0
+    """Gradients that are there already when the last backward pass begins."""
     moments: float = 0.0
     """Of AdamW."""
     copies: float = 0.0
@@ -45,7 +51,13 @@ class Memory:
     loss: float = 0.0
     """Logits, in chunks, and the gradients computed with them."""
     communication: float = 0.0
-    """Gathered weights, buckets, messages under way."""
+    """Gathered weights, messages under way."""
+    beginning: float = 0.0
+    """What FSDP holds of weights before the first block, when there are no activations yet."""
+    ending: float = 0.0
+    """Made and given back after the passes: the embeddings' gradients, norms, the update of the largest tensor."""
+    retained: float = 0.0
+    """Memory of activations that malloc keeps, and cannot use for what comes at the beginning and the end."""
     saving: float = 0.0
     """Of others' state while a checkpoint is written, on the rank that does; gradients, activations and messages are
     gone then."""
@@ -55,7 +67,10 @@ class Memory:
     @property
     def step(self) -> float:
         """At the peak of a step, above what is held anyway."""
-        return self._staying + self.gradients + self.activations + self.loss + self.communication
+        first = self.beginning + self.retained
+        passes = self.earlier + self.activations + self.loss + self.communication
+        last = self.gradients + self.ending + self.retained
+        return self._staying + max(first, passes, last)
 
     @property
     def total(self) -> float:
@@ -87,13 +102,14 @@ def loss_bytes(setting: Setting) -> float:
     """Logits are made for at most CHUNK_ROWS rows at a time, in fp32, with as much again for their gradient.
 
     From the second chunk on the last chunk's gradient is still there: three in place of two. A trained LM head adds the
-    gradient of its V C weights.
+    gradient of its V C weights, which is there twice when the logits are gone.
     """
     shape, rows = setting.shape, min(CHUNK_ROWS, setting.target_rows)
     chunk = 4.0 * rows * shape.vocab_size
     half = 0.0 if setting.dtype == "fp32" else 2.0 * rows * shape.vocab_size
     logits = chunk * (2 if setting.target_rows <= CHUNK_ROWS else 3) + half
-    return logits + (4.0 * shape.vocab_size * shape.n_embd if setting.adapter is None else 0.0)
+    head = 4.0 * shape.vocab_size * shape.n_embd if setting.adapter is None else 0.0
+    return head + max(logits, head)
 
 
 def adapter_states(setting: Setting, trained: int, micro_batches: int, ranks: int) -> dict[str, float]:
@@ -106,6 +122,7 @@ def adapter_states(setting: Setting, trained: int, micro_batches: int, ranks: in
     gathered = own * ranks if ranks > 1 else 0.0
     on_host = setting.device.is_cpu
     return {
+        "earlier": own if on_host else 0.0,
         "gradients": 2.0 * own + gathered + 4.0 * trained if on_host else 4.0 * trained,
         "moments": 8.0 * trained,
         "copies": 12.0 * trained if on_host else 0.0,
@@ -120,15 +137,19 @@ def _whole(setting: Setting, ranks: int, shards: int) -> Memory:
 def _adapted(setting: Setting, ranks: int, shards: int) -> Memory:
     """One micro-batch at a time through all blocks; autograd adds the gradients up. A copy of the adapters is kept."""
     shape, trained = setting.shape, trainable_parameters(setting)
+    gathered = _gathered(setting, shards)
     return Memory(
         weights=(model_parameters(shape) * setting.value_bytes + 4.0 * trained) / shards,
         gradients=4.0 * trained / shards,
+        earlier=4.0 * trained / shards,
         moments=8.0 * trained / shards,
         copies=4.0 * trained if setting.device.is_cpu else 0.0,
         activations=kept_bytes(setting, shape.n_layer),
         loss=loss_bytes(setting),
         saving=_saving(setting, trained) if shards > 1 else 0.0,
-        communication=_gathered_units(setting, shards) * setting.value_bytes,
+        communication=gathered,
+        beginning=_beginning(setting, gathered),
+        retained=_retained(setting, shards) if shards > 1 else 0.0,
     )
 
 
@@ -137,26 +158,72 @@ def _full(setting: Setting, ranks: int, shards: int) -> Memory:
     shape = setting.shape
     n = model_parameters(shape)
     computed = 0.0 if setting.dtype == "fp32" else 2.0 * n
+    gathered = _gathered(setting, shards)
+    # the block whose gradients are being shared out has them whole, and once more in one piece
+    shared_out = 8.0 * block_parameters(shape) if shards > 1 else 0.0
     return Memory(
         weights=4.0 * n / shards + computed / shards,
         gradients=4.0 * n / shards,
+        earlier=_earlier_gradients(setting, ranks, shards),
         moments=8.0 * n / shards,
         activations=kept_bytes(setting, shape.n_layer),
         loss=loss_bytes(setting),
         saving=_saving(setting, n) if shards > 1 else 0.0,
-        communication=_gathered_units(setting, shards) * 8.0,
+        communication=gathered + shared_out,
+        beginning=_beginning(setting, gathered),
+        ending=_ending(setting, ranks, shards),
+        retained=_retained(setting, shards),
     )
 
 
-def _gathered_units(setting: Setting, shards: int) -> float:
-    """Parameters that FSDP holds whole: the block at work, the next one, and the embeddings, which the root keeps.
+def _earlier_gradients(setting: Setting, ranks: int, shards: int) -> float:
+    """DDP's buckets always; otherwise those of a rank's earlier micro-batches, which FSDP keeps whole."""
+    in_buckets = ranks > 1 and shards == 1
+    return 4.0 * model_parameters(setting.shape) if in_buckets or setting.share(ranks) > 1 else 0.0
+
+
+def _ending(setting: Setting, ranks: int, shards: int) -> float:
+    """After the passes, where all parameters are trained; in multiples of the largest tensor's values.
+
+    The update divides and clips the gradient and takes a root: three. A single rank's norm squares in float64, which is
+    four. FSDP still has the tied embeddings whole, with their two gradients, before they become a share of one.
+    """
+    largest = float(_largest(setting))
+    if shards == 1:
+        return largest * (16.0 if ranks == 1 else 12.0)
+    return max(12.0 * largest - 4.0 * largest / shards, 12.0 * largest / shards)
+
+
+def _largest(setting: Setting) -> int:
+    """Values of the largest trained tensor: the tokens' embeddings, or a layer of an MLP."""
+    shape = setting.shape
+    return max(shape.vocab_size, shape.inner) * shape.n_embd
+
+
+def _gathered(setting: Setting, shards: int) -> float:
+    """What FSDP holds whole: the block at work, the next one, and the embeddings, which the root keeps.
 
     Zhao et al. 2023 ("PyTorch FSDP", section 3.2.1): at the peak there are the shard and the largest whole unit;
     one more is fetched ahead.
     """
     if shards == 1:
         return 0.0
-    return 2.0 * block_parameters(setting.shape) + embedding_parameters(setting.shape)
+    return 2.0 * block_parameters(setting.shape) * setting.value_bytes + _embeddings(setting)
+
+
+def _beginning(setting: Setting, gathered: float) -> float:
+    """The buffer that the embeddings came in is given back once the first block is there."""
+    return gathered + _embeddings(setting) if gathered else 0.0
+
+
+def _embeddings(setting: Setting) -> float:
+    return float(embedding_parameters(setting.shape) * setting.value_bytes)
+
+
+def _retained(setting: Setting, shards: int) -> float:
+    """Activations lie where malloc gives nothing back; embeddings that are large are not put there."""
+    large = _embeddings(setting) > (LARGE if shards > 1 else LARGE_UNASKED)
+    return kept_bytes(setting, setting.shape.n_layer) if setting.device.is_cpu and large else 0.0
 
 
 def _saving(setting: Setting, trained: int) -> float:

@@ -22,17 +22,20 @@ from torso.adapters.config import AdapterConfig
 from torso.model.config import Cuts, GPT2Config
 from torso.parallel.arithmetic import set_threads
 from torso.parallel.group import Group
+from torso.parallel.memory import return_large_tensors
 from torso.parallel.rank import StopRequest, end_rank
 from torso.planner.costs import Costs, Line
 from torso.planner.echo import wire_lines
 from torso.planner.hardware import Device, Link
-from torso.planner.measure import line_through, median_seconds, pieces, sharded_block_seconds
+from torso.planner.measure import block_seconds, line_through, median_seconds, pieces, sharded_block_seconds
 from torso.planner.setting import Setting
 
 SMALL, LARGE = 1 << 16, 1 << 24
 """Bytes of the two collectives that a line is drawn through."""
 VOTES = 6
 """Small collectives that a step of the loop makes besides: votes, counts of results, traffic."""
+NARROW = 16
+"""Width of a block in which nothing but calls takes time."""
 LOG_S = 1e-3
 """What a step's line in the log takes."""
 
@@ -59,20 +62,34 @@ def measure(setting: Setting, group: Group) -> Costs:
     wire, work = (nothing, nothing)
     if setting.adapter is not None and group.rank == 0 and group.world_size > 1:
         wire, work = wire_lines(setting.shape.n_embd)
-    unit = sharded_unit_seconds(setting, group, found, lines["all_gather"])
+    unit = _unit_line(setting, group, found["block_forward"] + found["block_backward"], lines["all_gather"])
     return Costs(**found, **lines, wire=wire, wire_work=work, unit=unit, step=LOG_S + VOTES * small)
 
 
-def sharded_unit_seconds(setting: Setting, group: Group, found: dict[str, Any], gather: Line) -> float:
-    """Of a block under `fully_shard` in a micro-batch that is not the step's last, above computing and two gathers."""
+def _unit_line(setting: Setting, group: Group, alone: float, gather: Line) -> Line:
+    """What FSDP adds to a block that takes so long alone, and to one that is hardly more than its calls."""
     if not dist.is_initialized():
-        return 0.0  # a group of one that was not started as such
+        return Line(latency_s=0.0, seconds_per_byte=0.0)  # a group of one that was not started as such
+    return_large_tensors()  # as FSDP's ranks do
+    seconds, size = _unit_seconds(setting, group, alone, gather)
+    least = dataclasses.replace(setting, shape=_narrow(setting.shape), micro_batch_size=1, tokens=1)
+    latency, least_size = _unit_seconds(least, group, block_seconds(least, group.barrier), gather)
+    if least_size >= size:
+        return Line(latency_s=seconds, seconds_per_byte=0.0)
+    return line_through((least_size, size), (latency, seconds))
+
+
+def _unit_seconds(setting: Setting, group: Group, alone: float, gather: Line) -> tuple[float, float]:
+    """Of a micro-batch that is not the step's last, above computing and two gathers; and the unit's bytes."""
     mesh = init_device_mesh("cpu", (group.world_size,))
     both, size = sharded_block_seconds(setting, mesh, group.barrier)
     sent = size * (group.world_size - 1) / group.world_size
     gathers = 2.0 * gather.seconds(sent) if group.world_size > 1 else 0.0
-    alone = float(found["block_forward"] + found["block_backward"])
-    return max(0.0, both - alone - gathers)
+    return max(0.0, both - alone - gathers), size
+
+
+def _narrow(shape: GPT2Config) -> GPT2Config:
+    return dataclasses.replace(shape, n_embd=NARROW, n_head=1, n_inner=None)
 
 
 def collectives(group: Group) -> dict[str, Line]:

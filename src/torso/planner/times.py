@@ -6,7 +6,7 @@ import heapq
 from dataclasses import dataclass
 
 from torso.planner.costs import Costs
-from torso.planner.counts import model_parameters, trainable_parameters
+from torso.planner.counts import block_parameters, embedding_parameters, trainable_parameters
 from torso.planner.setting import Setting, Strategy
 
 
@@ -38,7 +38,7 @@ def step_seconds(setting: Setting, strategy: Strategy, costs: Costs) -> Seconds:
     layers = setting.shape.n_layer
     compute = own * (layers * (costs.block_forward + costs.block_backward) + costs.loss)
     if strategy in ("fsdp", "hsdp"):
-        compute += own * (layers + 1) * costs.unit
+        compute += own * sum(costs.unit.seconds(size) for size in _unit_bytes(setting))
     sharded = {"fsdp": ranks, "hsdp": setting.shards}.get(strategy, 1)
     # autograd adds micro-batches' gradients up: nothing is left to combine
     update = costs.update.seconds(4.0 * trainable_parameters(setting) / sharded) + costs.step
@@ -53,9 +53,9 @@ def _communication(setting: Setting, strategy: Strategy, costs: Costs, own: int)
     """Seconds, and bytes that a rank sends.
 
     A ring's all-reduce sends 2 (W - 1) / W of the gradients, a gather or a reduce-scatter (W - 1) / W (Patarasuk and
-    Yuan 2009). FSDP gathers the weights for each forward and for each backward pass, and scatters gradients at the
-    last: 3 (W - 1) / W where there is one micro-batch (Rajbhandari et al. 2020, section 7.2). HSDP does so among its
-    S shards, and all-reduces its shards of the gradients among the W / S replicas.
+    Yuan 2009). FSDP gathers a block's weights for each forward and for each backward pass, the embeddings once for
+    both, and scatters gradients at the last: 3 (W - 1) / W where there is one micro-batch (Rajbhandari et al. 2020,
+    section 7.2). HSDP does so among its S shards, and all-reduces its shards of the gradients among the W / S replicas.
     """
     if strategy == "single" or setting.devices == 1:
         return 0.0, 0.0
@@ -64,18 +64,26 @@ def _communication(setting: Setting, strategy: Strategy, costs: Costs, own: int)
     if strategy == "hsdp":
         shards = setting.shards
     replicas = ranks // shards
-    weights = float(model_parameters(setting.shape) * setting.value_bytes)
-    gathered = 2.0 * own * weights * (shards - 1) / shards
+    units = _unit_bytes(setting)
+    # the root stays whole between its forward and its backward pass
+    gathers = own * (2 * len(units) - 1)
+    gathered = own * (2.0 * sum(units) - units[-1]) * (shards - 1) / shards
     scattered = gradients * (shards - 1) / shards
     reduced = 2.0 * gradients / shards * (replicas - 1) / replicas
-    units = setting.shape.n_layer + 1
     seconds = 0.0
     if shards > 1:
-        seconds += 2.0 * own * units * costs.all_gather.latency_s + gathered * costs.all_gather.seconds_per_byte
-        seconds += units * costs.reduce_scatter.latency_s + scattered * costs.reduce_scatter.seconds_per_byte
+        seconds += gathers * costs.all_gather.latency_s + gathered * costs.all_gather.seconds_per_byte
+        seconds += len(units) * costs.reduce_scatter.latency_s + scattered * costs.reduce_scatter.seconds_per_byte
     if replicas > 1:
         seconds += costs.all_reduce.seconds(reduced)
     return seconds, (gathered + scattered if shards > 1 else 0.0) + reduced
+
+
+def _unit_bytes(setting: Setting) -> list[float]:
+    """Of what FSDP gathers at once: each block, and the root with the embeddings, last."""
+    shape = setting.shape
+    parameters = [block_parameters(shape)] * shape.n_layer + [embedding_parameters(shape) + 2 * shape.n_embd]
+    return [float(count * setting.value_bytes) for count in parameters]
 
 
 @dataclass(frozen=True, kw_only=True)

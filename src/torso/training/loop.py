@@ -12,6 +12,7 @@ from torso import faults
 from torso.adapters.names import parameter_order
 from torso.errors import GroupError, PeerError, StateLostError, TorsoError, TransportError
 from torso.parallel.group import Group
+from torso.parallel.memory import forget_peak, peak_memory
 from torso.records import EpochRecord, EvaluationRecord, SaveRecord, StepRecord
 from torso.training import checkpoint as checkpoints
 from torso.training.agreement import Vote, on_leader, vote
@@ -222,6 +223,7 @@ class Trainer:
         if on_leader(self._group, lambda: {"whole": checkpoints.is_whole(self._run.checkpoints, self._step)})["whole"]:
             return
         started = time.monotonic()
+        forget_peak()
         state = self._learner.state(self._step)
 
         def write() -> dict[str, Any]:
@@ -229,7 +231,8 @@ class Trainer:
             self._log.sync()
             besides = self._kept_besides([*checkpoints.steps(folder), self._step])
             checkpoints.save(folder, self._step, state, self._info, self._training.keep_checkpoints, besides)
-            self._log.append(SaveRecord(step=self._step, seconds=time.monotonic() - started))
+            seconds = time.monotonic() - started
+            self._log.append(SaveRecord(step=self._step, seconds=seconds, memory_bytes=peak_memory()))
             return {}
 
         on_leader(self._group, write)

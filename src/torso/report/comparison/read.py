@@ -84,6 +84,7 @@ def read_result(path: Path, trial: Trial, warm_up_steps: int) -> Result:
         wall_seconds=ended.get("wall_seconds", 0.0),
         others_cores=ended.get("others_cores", 0.0),
         save_seconds=sum(r.seconds for r in records if isinstance(r, SaveRecord)),
+        save_memory_bytes=max((r.memory_bytes for r in records if isinstance(r, SaveRecord)), default=0),
         evaluation_seconds=sum(r.seconds for r in records if isinstance(r, EvaluationRecord)),
         epochs=epoch_figures(records, warm_up_steps, ended.get("num_ranks", 1), ended.get("num_workers", 0)),
     )

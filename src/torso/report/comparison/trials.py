@@ -78,6 +78,8 @@ class Result:
     others_cores: float = 0.0
     """How many cores other programs used while it ran, the mean."""
     save_seconds: float = 0.0
+    save_memory_bytes: int = 0
+    """Peak of the rank that writes checkpoints, meanwhile."""
     evaluation_seconds: float = 0.0
     epochs: tuple[EpochFigures, ...] = ()
 
