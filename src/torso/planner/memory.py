@@ -131,10 +131,10 @@ def adapter_states(setting: Setting, trained: int, micro_batches: int, ranks: in
 
 def _whole(setting: Setting, ranks: int, shards: int) -> Memory:
     """A rank that has all blocks, or its shard of them."""
-    return _adapted(setting, ranks, shards) if setting.adapter is not None else _full(setting, ranks, shards)
+    return _adapted(setting, shards) if setting.adapter is not None else _full(setting, ranks, shards)
 
 
-def _adapted(setting: Setting, ranks: int, shards: int) -> Memory:
+def _adapted(setting: Setting, shards: int) -> Memory:
     """One micro-batch at a time through all blocks; autograd adds the gradients up. A copy of the adapters is kept."""
     shape, trained = setting.shape, trainable_parameters(setting)
     gathered = _gathered(setting, shards)
