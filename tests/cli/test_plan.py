@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shlex
@@ -13,16 +14,19 @@ import pytest
 from torso.cli.auto import choose, take_auto
 from torso.cli.main import main
 from torso.cli.parsing import parse
-from torso.cli.planning import LOOPBACK, Lengths, default_file, machine, setting_of
+from torso.cli.planning import LOOPBACK, Lengths, calibrate, default_file, known_or_measured, load, machine, setting_of
 from torso.cli.serve import ServeArguments, parse_layers
 from torso.config import RunConfig
-from torso.errors import WeightsError
+from torso.errors import ConfigError, WeightsError
 from torso.model import hub
 from torso.planner.calibration import Calibration, Entry
 from torso.planner.costs import Costs, Line
 from torso.planner.hardware import CPU
 from torso.records import StepRecord, to_line
 
+FREE = Line(latency_s=0.0, seconds_per_byte=0.0)
+COSTS = Costs(block_forward=0.1, block_backward=0.1, loss=0.1, update=FREE, combine=FREE, all_reduce=FREE,
+              all_gather=FREE, reduce_scatter=FREE, wire=FREE, wire_work=FREE)  # fmt: skip
 GPUS = ("--device-kind", "a100-40gb", "--link", "nvlink3", "--tokens", "128")
 
 
@@ -149,11 +153,8 @@ def test_a_folder_that_is_no_comparison_is_refused(tmp_path: Path, capsys: pytes
 
 def known(tokens: int = 16) -> Calibration:
     """A machine on which two processes take half as long as one; nothing was measured."""
-    line = Line(latency_s=0.0, seconds_per_byte=0.0)
-    costs = Costs(block_forward=0.1, block_backward=0.1, loss=0.1, update=line, combine=line, all_reduce=line,
-                  all_gather=line, reduce_scatter=line, wire=line, wire_work=line)  # fmt: skip
     setting = setting_of(RunConfig(threads=1), Lengths(mean=tokens, longest=tokens, target_share=1.0), 2, CPU, LOOPBACK)
-    entries = [Entry.of(setting, 1, 1, costs), Entry.of(setting, os.cpu_count() or 1, 1, costs)]
+    entries = [Entry.of(setting, 1, 1, COSTS), Entry.of(setting, os.cpu_count() or 1, 1, COSTS)]
     return Calibration(machine=machine(), import_bytes=0.0, entries=tuple(entries))
 
 
@@ -221,10 +222,51 @@ def test_a_wrong_request_ends_with_one_line_and_code_2(
 def test_a_calibration_of_two_processes_is_kept_and_used_again(
     tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torso.cli.probe.probe", lambda processes, full, imported: {"single": 1e6})
+    monkeypatch.setattr("torso.cli.probe.probe", lambda *of: {"single": 1e6})
     words = ["--model", str(tiny_model), "--tokens", "16", "--devices", "2", "--calibration", str(tmp_path / "c.json")]
     first = plan(capsys, *words, "--calibrate", "--threads", "1")
     second = plan(capsys, *words, "--threads", "1")
     assert second["strategies"] == first["strategies"]
     assert first["strategies"]["ddp"]["seconds"]["communication"] > 0
     assert first["strategies"]["split"]["step_seconds"] > 0
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calibrations without measuring."""
+    monkeypatch.setattr("torso.cli.probe.probe", lambda *of: {})
+    monkeypatch.setattr("torso.cli.planning._import_bytes", lambda: 3e8)
+    monkeypatch.setattr("torso.cli.planning._measure", lambda *of: dataclasses.asdict(COSTS))
+
+
+CHANGES = [{"version": 1}, {"machine": {**machine(), "torch": "2.0.0"}}]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=["an older version", "another torch"])
+@pytest.mark.usefixtures("quick")
+def test_a_kept_calibration_that_says_nothing_here_any_more_is_made_anew(
+    change: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    setting = setting_of(RunConfig(), Lengths(mean=8, longest=8, target_share=1.0), 2, CPU, LOOPBACK)
+    made = calibrate(setting, default_file())
+    default_file().write_text(json.dumps(json.loads(made.to_json()) | change), encoding="utf-8")
+    assert known_or_measured(setting) == made
+    assert load(default_file()) == made
+
+
+@pytest.mark.parametrize(("change", "said"), [(CHANGES[1], "another machine"), (None, "is not JSON")])
+@pytest.mark.usefixtures("quick")
+def test_a_file_that_was_named_is_not_overwritten_where_it_is_somebody_elses(
+    change: dict[str, Any] | None, said: str, tmp_path: Path
+) -> None:
+    setting, path = (
+        setting_of(RunConfig(), Lengths(mean=8, longest=8, target_share=1.0), 2, CPU, LOOPBACK),
+        tmp_path / "c",
+    )
+    made = calibrate(setting, path)
+    path.write_text("notes" if change is None else json.dumps(json.loads(made.to_json()) | change), encoding="utf-8")
+    before = path.read_text(encoding="utf-8")
+    with pytest.raises(ConfigError, match=said):
+        calibrate(setting, path)
+    assert path.read_text(encoding="utf-8") == before

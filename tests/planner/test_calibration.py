@@ -56,6 +56,14 @@ def test_a_number_of_processes_that_was_not_measured_is_refused(setting: Make) -
         calibration(Entry.of(setting(), 1, 1, COSTS)).costs(setting(), "ddp")
 
 
+def test_what_processes_hold_comes_from_runs_whose_ranks_had_one_micro_batch_or_several_too(setting: Make) -> None:
+    several, one = setting(), setting(global_batch_size=8)
+    known = calibration(Entry.of(several, 2, 1, COSTS, {"ddp": 2e6}), Entry.of(one, 2, 1, COSTS, {"ddp": 1e6}))
+    assert known.held(several, "ddp")["ddp"] - known.held(one, "ddp")["ddp"] == 1e6
+    assert known.overheads(2, full=False, several=True) == {"ddp": 2e6}
+    assert known.overheads(2, full=True, several=True) is None
+
+
 def test_a_file_gives_back_what_was_kept_and_new_entries_replace_old_ones(setting: Make, tmp_path: Path) -> None:
     first = calibration(Entry.of(setting(), 1, 1, COSTS), Entry.of(setting(), 2, 1, COSTS))
     newer = first.with_entries([Entry.of(setting(), 2, 1, dataclasses.replace(COSTS, loss=0.5))])
@@ -64,7 +72,7 @@ def test_a_file_gives_back_what_was_kept_and_new_entries_replace_old_ones(settin
     assert [entry.costs.loss for entry in newer.entries] == [0.3, 0.5]
 
 
-@pytest.mark.parametrize("content", [None, "{", "{}", '{"version": 0}', '{"version": 1, "entries": [1]}', "[]"])
+@pytest.mark.parametrize("content", [None, "{", "{}", '{"version": 0}', '{"version": 2, "entries": [1]}', "[]"])
 def test_a_file_that_is_none_is_refused(content: str | None, tmp_path: Path) -> None:
     path = tmp_path / "c.json"
     if content is not None:

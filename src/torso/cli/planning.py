@@ -21,7 +21,7 @@ from torso.files import replace_atomically
 from torso.model.config import Cuts
 from torso.model.hub import config_of
 from torso.parallel.launch import launch
-from torso.planner.calibration import Calibration, Entry, costs_of, read_calibration
+from torso.planner.calibration import Calibration, Entry, OutdatedCalibrationError, costs_of, read_calibration
 from torso.planner.hardware import LINKS, Device, Link
 from torso.planner.predict import Prediction, predict
 from torso.planner.setting import STRATEGIES, Setting, Strategy
@@ -96,15 +96,18 @@ def default_file() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "torso" / "calibration.json"
 
 
+class OtherMachineError(ConfigError):
+    """A calibration says nothing of this machine."""
+
+
 def load(path: Path) -> Calibration:
-    """Raises ConfigError when it was made on another machine."""
+    """Raises ConfigError, its OtherMachineError when it was made on another machine."""
     found = read_calibration(path)
     ours = machine()
     differing = [f"{n} {found.machine.get(n)} there, {v} here" for n, v in ours.items() if found.machine.get(n) != v]
     if differing:
-        raise ConfigError(
-            f"{path} was made on another machine: {'; '.join(differing)}", "Measure with --calibrate and another file."
-        )
+        what = f"{path} was made on another machine: {'; '.join(differing)}"
+        raise OtherMachineError(what, "Measure with --calibrate and another file.")
     return found
 
 
@@ -132,17 +135,30 @@ def calibrate(setting: Setting, path: Path) -> Calibration:
     from torso.cli.probe import probe
 
     imported, full = _import_bytes(), setting.adapter is None
-    known = load(path) if path.exists() else Calibration(machine=machine(), import_bytes=imported)
+    known = _known(path) or Calibration(machine=machine(), import_bytes=imported)
     entries = []
     for processes, own in dict.fromkeys(((1, setting.threads_alone), (setting.devices, setting.threads_each))):
         print(f"plan: timing the pieces of a step in {processes} × {own} threads", file=sys.stderr)
         costs = costs_of(_measure(setting, processes, own))
-        overheads = known.overheads(processes, full) or probe(processes, full, imported)
+        several = setting.share(processes) > 1
+        overheads = known.overheads(processes, full, several) or probe(processes, full, several, imported)
         entries.append(Entry.of(setting, processes, own, costs, overheads))
     known = dataclasses.replace(known, import_bytes=imported).with_entries(entries)
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_atomically(path, known.to_json().encode())
     return known
+
+
+def _known(path: Path) -> Calibration | None:
+    """What new measurements are added to; None where they begin a file. Another machine's is kept where it was named."""
+    try:
+        return load(path) if path.exists() else None
+    except OutdatedCalibrationError:
+        return None
+    except OtherMachineError:
+        if path != default_file():
+            raise
+        return None
 
 
 def _import_bytes() -> float:

@@ -18,13 +18,19 @@ from torso.report.comparison.read import TRIALS, read_comparison
 from torso.report.comparison.trials import Result
 from torso.report.log import read_records
 
+STEPS, SEQUENCES = 8, 2
+"""Steps, and sequences of a micro-batch. What malloc keeps grows for some steps."""
 
-def probe(processes: int, full: bool, import_bytes: float) -> dict[str, float]:
-    """Bytes above the imports, by strategy, or by a split's party; nothing of strategies that cannot be tried."""
+
+def probe(processes: int, full: bool, several: bool, import_bytes: float) -> dict[str, float]:
+    """Bytes above the imports, by strategy, or by a split's party; nothing of strategies that cannot be tried.
+
+    With one micro-batch a rank in each step, or `several`.
+    """
     adapter: dict[str, Any] = {"adapter": "none"} if full else {}
-    config = RunConfig(
-        model="mini", max_examples=64, global_batch_size=8, micro_batch_size=2, evaluate="none", threads=1, **adapter
-    )
+    batch = SEQUENCES * processes * (2 if several else 1)
+    sizes: dict[str, Any] = {"global_batch_size": batch, "micro_batch_size": SEQUENCES, "max_examples": STEPS * batch}
+    config = RunConfig(model="mini", evaluate="none", threads=1, **sizes, **adapter)
     strategies = [s for s in chosen_strategies("") if s != ("split" if processes == 1 else "single")]
     bench = Bench(strategies, ["mini"], [processes], None, 0, config)
     with tempfile.TemporaryDirectory(prefix="torso-plan-") as folder:

@@ -16,6 +16,13 @@ from torso.planner.counts import block_backward_flops, block_forward_flops, loss
 from torso.planner.setting import Setting, Strategy
 
 VERSION = 2
+
+
+class OutdatedCalibrationError(ConfigError):
+    """The file is another version's."""
+
+
+OTHER_FILE = "Remove it, or name another file, and measure with --calibrate."
 _LINES = tuple(one.name for one in dataclasses.fields(Costs) if one.type == "Line")
 
 
@@ -36,6 +43,8 @@ class Entry:
     """Of a block; measured seconds are scaled by the ratio of such counts."""
     backward_flops: float
     loss_flops: float
+    several: bool
+    """A rank had more than one micro-batch in a step."""
     costs: Costs
     overheads: dict[str, float] = field(default_factory=dict)
     """Bytes of a process besides imports and tensors, by strategy, or by a split's party."""
@@ -55,6 +64,7 @@ class Entry:
             forward_flops=block_forward_flops(setting),
             backward_flops=block_backward_flops(setting),
             loss_flops=loss_flops(setting),
+            several=setting.share(processes) > 1,
             costs=costs,
             overheads=overheads or {},
         )
@@ -65,7 +75,8 @@ class Entry:
         kind = 0.0 if self.full == (setting.adapter is None) else 1.0
         # the count tells kinds and ranks of adapters apart
         flops = abs(math.log(self.backward_flops / block_backward_flops(setting)))
-        return 4.0 * width + abs(math.log(self.positions / setting.positions)) + 4.0 * kind + flops
+        several = 0.0 if self.several == (setting.share(self.processes) > 1) else 0.1
+        return 4.0 * width + abs(math.log(self.positions / setting.positions)) + 4.0 * kind + flops + several
 
     def scaled(self, setting: Setting) -> Costs:
         """The same pieces for another size of the work, by its FLOPs."""
@@ -94,9 +105,10 @@ class Calibration:
         """Bytes of each party's process besides its tensors, of the parties that were tried."""
         return {name: self.import_bytes + size for name, size in self._nearest(setting, strategy).overheads.items()}
 
-    def overheads(self, processes: int, full: bool) -> dict[str, float] | None:
+    def overheads(self, processes: int, full: bool, several: bool) -> dict[str, float] | None:
         """Known already, whatever the workload."""
-        known = (e.overheads for e in self.entries if (e.processes, e.full) == (processes, full) and e.overheads)
+        wanted = (processes, full, several)
+        known = (e.overheads for e in self.entries if (e.processes, e.full, e.several) == wanted and e.overheads)
         return next(known, None)
 
     def _nearest(self, setting: Setting, strategy: Strategy) -> Entry:
@@ -124,7 +136,7 @@ def _key(entry: Entry) -> tuple[Any, ...]:
 
 
 def read_calibration(path: Path) -> Calibration:
-    """Raises ConfigError when the file is missing, broken, or another version's."""
+    """Raises ConfigError when the file is missing or broken, its OutdatedCalibrationError for another version's."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -132,10 +144,11 @@ def read_calibration(path: Path) -> Calibration:
         what = what if isinstance(error, FileNotFoundError) else f"{path} cannot be read: {error.strerror}"
         raise ConfigError(what, "Give --calibrate, or for GPUs --device-kind and --link.") from None
     except ValueError as error:
-        raise ConfigError(f"{path} is not JSON: {error}", "Measure anew with --calibrate.") from None
+        raise ConfigError(f"{path} is not JSON: {error}", OTHER_FILE) from None
     try:
         if found["version"] != VERSION:
-            raise ConfigError(f"{path} is of version {found['version']}, not {VERSION}", "Measure with --calibrate.")
+            what = f"{path} is of version {found['version']}, not {VERSION}"
+            raise OutdatedCalibrationError(what, "Measure anew with --calibrate.")
         entries = tuple(Entry(**fields | {"costs": costs_of(fields["costs"])}) for fields in found["entries"])
         return Calibration(
             machine=dict(found["machine"]),
@@ -143,7 +156,7 @@ def read_calibration(path: Path) -> Calibration:
             entries=entries,
         )
     except (KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{path} is no calibration: {error!r}", "Measure anew with --calibrate.") from None
+        raise ConfigError(f"{path} is no calibration: {error!r}", OTHER_FILE) from None
 
 
 def costs_of(fields: dict[str, Any]) -> Costs:
