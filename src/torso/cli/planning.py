@@ -150,7 +150,7 @@ def calibrate(setting: Setting, path: Path) -> Calibration:
 
 
 def _known(path: Path) -> Calibration | None:
-    """What new measurements are added to; None where they begin a file. Another machine's is kept where it was named."""
+    """What new measurements are added to; None where they begin a file. Another machine's is kept where named."""
     try:
         return load(path) if path.exists() else None
     except OutdatedCalibrationError:
