@@ -36,6 +36,8 @@ class TorsoError(Exception):
     """Base of all of them; `str()` is one line for people."""
 
     exit_code = 1
+    told = False
+    """Whether another rank has the same error, and says it."""
 
     def __init__(self, message: str, remedy: str = "") -> None:
         super().__init__(message, remedy)

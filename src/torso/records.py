@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -43,13 +44,18 @@ class StepRecord:
     server_memory_bytes: int
     """The largest of a body worker so far, 0 where there is none."""
     bytes_sent: int
-    """By all ranks in this step: to a body server, or to each other under a data-parallel strategy."""
+    """By all ranks in this step, without checkpoints: to a body server, or to each other under another strategy."""
     bytes_received: int
     memory_sum_bytes: int = 0
     """Of all ranks together; 0 in older logs."""
     bytes_sent_max: int = 0
     """By the rank that sent the most."""
     bytes_received_max: int = 0
+
+
+def grad_norms(steps: Sequence[StepRecord]) -> list[float]:
+    """Of the steps whose update was made; not a number where none was."""
+    return [step.grad_norm for step in steps if not step.skipped] or [math.nan]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ import pytest
 
 from torso.cli import bench as benches
 from torso.cli import processes
-from torso.cli.bench import Bench, worker_devices
+from torso.cli.bench import Bench, differences, look, worker_devices
 from torso.cli.compare import chosen_strategies
 from torso.cli.main import main
 from torso.config import RunConfig
@@ -88,6 +88,32 @@ def test_a_split_without_an_adapter_does_not_apply_and_the_others_run(
     assert "strategy split trains adapters, and adapter is none" in state_of(tmp_path, "mini-split-2")["reason"]
     assert len(trainer.names) == 7
     assert [state_of(tmp_path, f"mini-hsdp-{size}")["parties"] for size in (2, 4)] == ["1 x 2", "2 x 2"]
+
+
+def test_the_size_of_a_shard_group_is_hsdps_alone() -> None:
+    bench = Bench(["ddp", "hsdp"], ["mini"], [4], None, 1, RunConfig(shard_size=4))
+    assert [bench.settings(trial).shard_size for trial in bench.trials] == [None, 4]
+
+
+def test_other_weights_in_the_same_place_are_another_request(tiny_model: Path, tiny_data: str) -> None:
+    bench = Bench(["single"], [str(tiny_model)], [1], None, 0, RunConfig(data=tiny_data, evaluate="none"))
+    before = look(bench)
+    assert differences(before, look(bench)) == []
+    change_a_bit(tiny_model / "model.safetensors")
+    assert len(differences(before, look(bench))) == 1
+
+
+def change_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(bytes(content))
+
+
+def test_a_comparison_that_would_time_nothing_is_refused(tiny_model: Path, tiny_data: str) -> None:
+    config = RunConfig(data=tiny_data, evaluate="none", max_examples=16, epochs=2)
+    bench = Bench(["single"], [str(tiny_model)], [1], None, 2, config)
+    with pytest.raises(ConfigError, match=r"warm_up_steps is 2, .* trains for 2 steps in all"):
+        look(bench)
 
 
 def test_another_request_in_the_same_folder_is_refused_with_what_differs(tmp_path: Path) -> None:

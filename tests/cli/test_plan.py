@@ -47,7 +47,7 @@ def test_json_has_figures_of_every_strategy_and_a_recommendation(capsys: pytest.
 def test_the_command_for_a_split_is_two_that_are_understood(capsys: pytest.CaptureFixture[str]) -> None:
     # two devices that cannot hold the model each, and a link that is too slow to gather weights
     few = ("--device-kind", "a100-40gb", "--link", "1Gbit/s", "--tokens", "128", "--window", "1")
-    words = ("--model", "gpt2-xl", "--devices", "2", "--device-memory", "8.5GB", "--lora-rank", "4")
+    words = ("--model", "gpt2-xl", "--devices", "2", "--device-memory", "8.5GB", "--lora-rank", "4", "--threads", "2")
     found = plan(capsys, *words, *few)
     assert found["recommended"] == "split"
     serve, train = (shlex.split(command) for command in found["commands"])
@@ -58,6 +58,7 @@ def test_the_command_for_a_split_is_two_that_are_understood(capsys: pytest.Captu
     assert (options.model, config.model, config.lora_rank) == ("gpt2-xl", "gpt2-xl", 4)
     assert parse_layers(options.layers, 48) == (config.cuts(48).head_cut, config.cuts(48).tail_cut)
     assert (options.workers, config.clients) == (1, 1)
+    assert options.threads == config.threads == 2  # part of the arithmetic, so of both
 
 
 def test_the_command_for_one_device_is_understood(capsys: pytest.CaptureFixture[str]) -> None:

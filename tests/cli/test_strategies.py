@@ -18,6 +18,8 @@ from tests.cli.jobs import background, digest, serving, steps, torso, wait_for
 
 from torso import faults
 from torso.cli.main import main
+from torso.cli.torchrun import restarted_with
+from torso.config import RunConfig
 from torso.errors import ConfigError
 from torso.parallel.ports import free_ports
 from torso.parallel.reductions import check_reductions
@@ -102,6 +104,33 @@ def test_a_strategy_that_starts_its_own_ranks_is_told_once_under_torchrun(settin
     assert done.returncode == 1
     assert done.stderr.count("torso: error: strategy is single, and this process is a rank of torchrun's") == 1
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_what_one_rank_alone_lacks_is_told_by_that_rank(settings: Words, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    elsewhere = "import os, sys; os.environ['LOCAL_RANK'] == '1' and os.chdir(sys.argv[1])"
+    script = tmp_path / "rank.py"
+    script.write_text(f"{elsewhere}\nfrom torso.cli.main import main\nmain(sys.argv[2:])")
+    words = list(map(str, settings))
+    words[words.index("--model") + 1] = os.path.relpath(words[words.index("--model") + 1])
+    away = tmp_path / "away"
+    away.mkdir()
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    done = subprocess.run(
+        [*command, str(away), "train", *words, "--strategy", "ddp", "--run-dir", str(run)],
+        env=os.environ | {"PYTHONPATH": str(SOURCE)}, capture_output=True, text=True, timeout=200,
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert "torso: error: " in done.stderr
+    assert "/tiny' is neither a folder nor one of" in done.stderr
+
+
+def test_ranks_started_again_in_another_number_go_on_only_where_that_changes_no_bits() -> None:
+    config = RunConfig(strategy="ddp", nproc=3)
+    with pytest.raises(ConfigError, match="begun with 3 ranks, and torchrun started 2"):
+        restarted_with(config, 2)
+    assert restarted_with(dataclasses.replace(config, deterministic=True), 2).nproc == 2
 
 
 @pytest.mark.slow

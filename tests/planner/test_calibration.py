@@ -19,6 +19,7 @@ COSTS = Costs(
     block_forward=0.1, block_backward=0.2, loss=0.3, update=LINE, combine=LINE, all_reduce=LINE, all_gather=LINE,
     reduce_scatter=LINE, wire=LINE, wire_work=LINE, step=0.01,
 )  # fmt: skip
+WRONG_BYTES = '{"version": 2, "entries": [], "machine": {}, "import_bytes": "much"}'
 
 
 def calibration(*entries: Entry) -> Calibration:
@@ -44,16 +45,21 @@ def test_other_lengths_are_scaled_by_flops(setting: Make) -> None:
 def test_the_nearest_measurement_is_taken(setting: Make) -> None:
     other = dataclasses.replace(COSTS, block_forward=9.0)
     far = Entry.of(setting(shape=SIZES["gpt2-xl"]), 1, 1, other)
-    full = Entry.of(setting(adapter=None), 1, 1, other)
     near = Entry.of(setting(tokens=100), 1, 1, COSTS)
-    assert calibration(far, full, near).costs(setting(), "single").loss < 1.0
-    found = calibration(far, full, near).costs(setting(adapter=AdapterConfig(lora_rank=16)), "single")
+    assert calibration(far, near).costs(setting(), "single").loss < 1.0
+    found = calibration(far, near).costs(setting(adapter=AdapterConfig(lora_rank=16)), "single")
     assert found.block_forward < 1.0
 
 
 def test_a_number_of_processes_that_was_not_measured_is_refused(setting: Make) -> None:
     with pytest.raises(ConfigError, match=r"nothing of 2 × 1 threads.*--calibrate"):
         calibration(Entry.of(setting(), 1, 1, COSTS)).costs(setting(), "ddp")
+
+
+def test_what_was_measured_with_all_weights_trained_says_nothing_of_adapters_nor_of_their_wire(setting: Make) -> None:
+    full = calibration(Entry.of(setting(adapter=None), 2, 1, COSTS))
+    with pytest.raises(ConfigError, match="with adapters"):
+        full.costs(setting(), "split")
 
 
 def test_what_processes_hold_comes_from_runs_whose_ranks_had_one_micro_batch_or_several_too(setting: Make) -> None:
@@ -72,7 +78,9 @@ def test_a_file_gives_back_what_was_kept_and_new_entries_replace_old_ones(settin
     assert [entry.costs.loss for entry in newer.entries] == [0.3, 0.5]
 
 
-@pytest.mark.parametrize("content", [None, "{", "{}", '{"version": 0}', '{"version": 2, "entries": [1]}', "[]"])
+@pytest.mark.parametrize(
+    "content", [None, "{", "{}", '{"version": 0}', '{"version": 2, "entries": [1]}', "[]", WRONG_BYTES]
+)
 def test_a_file_that_is_none_is_refused(content: str | None, tmp_path: Path) -> None:
     path = tmp_path / "c.json"
     if content is not None:

@@ -104,6 +104,7 @@ def test_hsdp_shards_among_half_of_four_devices(setting: Make) -> None:
     eight = setting(adapter=None, devices=4)
     assert eight.shards == 2
     assert memory(eight, "hsdp")["hsdp"].moments == 8 * N / 2
+    assert (setting(devices=9).shards, setting(devices=8, shard_size=2).shards) == (3, 2)  # as `torso train` has it
     assert memory(eight, "fsdp")["fsdp"].moments == 8 * N / 4
 
 

@@ -43,9 +43,13 @@ def test_the_leaders_failure_is_everybodys() -> None:
     def fail() -> dict[str, Any]:
         raise StateLostError("gone", "seed again", "unknown_job")
 
+    seen = []
     for error in both(lambda group: on_leader(group, fail)):
         assert isinstance(error, StateLostError)
+        seen.append(error.told)
         assert (error.message, error.remedy, error.code) == ("gone", "seed again", "unknown_job")
+
+    assert seen == [False, True]  # one of them says it
 
 
 def test_alone_the_error_is_raised_too() -> None:

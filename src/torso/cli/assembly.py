@@ -149,8 +149,10 @@ class Assembly:
         return describe(self.device, self.dtype, ATTENTION) | extra
 
     def use_threads(self) -> None:
-        """Set the number of intra-op threads that this run computes with."""
+        """Set the number of intra-op threads that this run computes with, and its device as the current one."""
         set_threads(num_threads(self.config))
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)  # where peaks of memory are read, and where fully_shard puts shards
 
     @cached_property
     def ends(self) -> Ends:

@@ -27,6 +27,7 @@ from torso.config import RunConfig
 from torso.errors import ConfigError, RequestError, RunDirectoryError, TorsoError
 from torso.files import make_directory, replace_atomically
 from torso.model.names import expected_shapes
+from torso.model.weights import WeightSource
 from torso.report.comparison.read import REQUEST, TRIALS, read_request, read_result
 from torso.report.comparison.trials import DONE, FAILED, NOT_APPLICABLE, Trial, trials
 from torso.report.log import flatten
@@ -76,6 +77,8 @@ class Bench:
             changes["clients"] = ranks
         elif trial.strategy != "single":
             changes["nproc"] = ranks
+        if trial.strategy != "hsdp":
+            changes["shard_size"] = None  # it says nothing of the others
         return dataclasses.replace(self.config, **changes).checked()
 
     def claim(self, folder: Path, request: dict[str, Any]) -> None:
@@ -203,13 +206,17 @@ def look(bench: Bench) -> dict[str, Any]:
     """Check what trials have in common before any starts; gives the request as it is kept. Raises a RequestError."""
     single: dict[str, Any] = {"strategy": "single", "threads": bench.threads, "clients": 1}
     config = dataclasses.replace(bench.config, **single).checked()
-    parameters, steps, data = {}, {}, {}
+    parameters, steps, data, weights = {}, {}, {}, {}
     for model in bench.models:
         assembly = Assembly(dataclasses.replace(config, model=model))
         check(assembly)
         parameters[model] = sum(math.prod(shape) for shape in expected_shapes(assembly.source.config).values())
         steps[model] = config.epochs * assembly.plan.steps_per_epoch
         data[model] = assembly.plan.fingerprint
+        weights[model] = _fingerprint(assembly.source)
+        if steps[model] <= bench.warm_up_steps:
+            text = f"warm_up_steps is {bench.warm_up_steps}, and {model} trains for {steps[model]} steps in all"
+            raise ConfigError(text, "Nothing would be timed: give a smaller number, or more examples or epochs.")
     settings = {n: v for n, v in dataclasses.asdict(config).items() if n not in BY_TRIAL and v is not None}
     return {
         "strategies": bench.strategies,
@@ -220,9 +227,15 @@ def look(bench: Bench) -> dict[str, Any]:
         "settings": json.loads(json.dumps(settings)),
         "steps": steps,
         "micro_batches": data,
+        "weights": weights,
         "on_gpu": assembly.device.type == "cuda",
         "machine": machine(assembly.devices, bench.threads),
     }
+
+
+def _fingerprint(source: WeightSource) -> str:
+    """Of all base weights."""
+    return source.fingerprint(None)[:32] + source.fingerprint(range(source.config.n_layer))[:32]
 
 
 def machine(devices: list[torch.device], threads: int) -> dict[str, str]:

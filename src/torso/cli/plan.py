@@ -14,7 +14,7 @@ from typing import Any, Literal
 from torso.adapters.config import TARGETS
 from torso.cli.parsing import parse
 from torso.config import RunConfig
-from torso.errors import WeightsError
+from torso.errors import ConfigError, WeightsError
 from torso.model.config import SIZES
 from torso.planner.calibration import Calibration
 from torso.planner.hardware import bytes_of, device_of, link_of
@@ -128,6 +128,8 @@ def _setting(options: PlanArguments) -> Setting:
 
     config = RunConfig(**_run_settings(options)).checked()
     share = options.target_share
+    if options.tokens is not None and options.tokens < 2:
+        raise ConfigError(f"tokens is {options.tokens}", "Give 2 or more: the first of a sequence is never predicted.")
     if options.tokens is None:
         lengths = planning.lengths_of(_readable(config))
         lengths = dataclasses.replace(lengths, target_share=lengths.target_share if share is None else share)

@@ -20,6 +20,7 @@ from torso.errors import ConfigError
 from torso.files import replace_atomically
 from torso.model.config import Cuts
 from torso.model.hub import config_of
+from torso.parallel.arithmetic import native_dtype
 from torso.parallel.launch import launch
 from torso.planner.calibration import Calibration, Entry, OutdatedCalibrationError, costs_of, read_calibration
 from torso.planner.hardware import LINKS, Device, Link
@@ -71,7 +72,8 @@ def setting_of(config: RunConfig, lengths: Lengths, devices: int, device: Device
         tokens=lengths.mean,
         longest=lengths.longest,
         target_share=lengths.target_share,
-        dtype="fp32" if config.dtype == "auto" else config.dtype,
+        dtype=_dtype(config, device),
+        shard_size=config.shard_size,
         window=config.window,
         devices=devices,
         device=device,
@@ -80,6 +82,13 @@ def setting_of(config: RunConfig, lengths: Lengths, devices: int, device: Device
         threads_alone=config.threads or os.cpu_count() or 1,
         threads_each=config.threads or 1,
     )
+
+
+def _dtype(config: RunConfig, device: Device) -> str:
+    """What `auto` stands for on this machine's CPU, or on a GPU that need not be here."""
+    if config.dtype != "auto":
+        return config.dtype
+    return native_dtype(torch.device("cpu")) if device.is_cpu else "bf16"
 
 
 def machine() -> dict[str, str]:
@@ -192,7 +201,7 @@ def commands(words: Sequence[str], setting: Setting, strategy: Strategy) -> list
         return [" ".join([*train, "--nproc", str(setting.devices)])]
     if strategy == "single":
         return [" ".join(train)]
-    taken = {"--model", "--init", "--base-seed"}
+    taken = {"--model", "--init", "--base-seed", "--threads"}
     pairs = list(zip(words[::2], words[1::2], strict=False))
     serve = ["torso", "serve", *(word for pair in pairs if pair[0] in taken for word in pair)]
     serve += ["--layers", f"{setting.cuts.head_cut}:{setting.cuts.tail_cut}", "--workers", str(setting.workers)]

@@ -53,11 +53,11 @@ def _work(prepare: Prepare, stop: StopRequest) -> None:
         raise
 
 
-def _say_once(error: Exception, rank: int) -> None:
+def _say_once(error: TorsoError, rank: int) -> None:
     """What ended all ranks alike is told by rank 0 alone, and what a rank lost by that rank."""
     if isinstance(error, Interrupted) and rank == 0:
         print(f"torso: {error}", file=sys.stderr, flush=True)
-    elif isinstance(error, RequestError) and rank != 0:
+    elif isinstance(error, RequestError) and error.told:
         os._exit(error.exit_code)
 
 
@@ -70,6 +70,15 @@ def in_place_of_ranks(config: RunConfig, world_size: int) -> RunConfig:
             f"Start `torso` itself, or give one of {known}.",
         )
     return dataclasses.replace(config, nproc=world_size).checked()
+
+
+def restarted_with(config: RunConfig, world_size: int) -> RunConfig:
+    """A run's settings for ranks that were started again; raises ConfigError where their number would change bits."""
+    fixed = not (config.deterministic or config.allow_inexact)
+    if config.nproc != world_size and fixed:
+        text = f"the run was begun with {config.nproc} ranks, and torchrun started {world_size} this time"
+        raise ConfigError(text, "Give it as many, or go on with `torso resume --allow-inexact`.")
+    return in_place_of_ranks(config, world_size)
 
 
 def is_restarted() -> bool:
@@ -104,7 +113,9 @@ def _check_alike(assembly: Assembly, group: Group) -> None:
         differing = [name for name, ours, other in zip(sorted(identity), hashes, theirs, strict=True) if ours != other]
         if differing and not (differing == ["arithmetic"] and assembly.config.allow_inexact):
             what = ", ".join(differing)
-            raise ConfigError(
+            error = ConfigError(
                 f"ranks {group.rank} and {rank} differ in {what}",
                 "Give every machine the same data, weights and torch.",
             )
+            error.told = group.rank != 0  # what differs from rank 0 differs for it too
+            raise error

@@ -34,14 +34,16 @@ def main(arguments: Sequence[str]) -> int:
 
 def _prepare_for(ranks: int, arguments: Sequence[str]) -> tuple[RunConfig, RunDirectory]:
     """Under torchrun: a new run, or the same one when its ranks were started again."""
-    from torso.cli.torchrun import in_place_of_ranks, is_restarted
+    from torso.cli.torchrun import in_place_of_ranks, is_restarted, restarted_with
 
     path = take_option(list(arguments), "--run-dir")
     if path is None:
         raise ConfigError("no --run-dir is given under torchrun", "Name it, so that ranks started again find it.")
     if is_restarted() and (Path(path) / "run.json").is_file():
         run = RunDirectory(Path(path))
-        return RunConfig.from_toml(run.path / "config.toml"), run
+        return restarted_with(RunConfig.from_toml(run.path / "config.toml"), ranks), run
+    if take_auto(list(arguments)):
+        raise ConfigError("strategy is auto under torchrun", "Ask `torso plan` first, then name the strategy.")
     assembly, run = _prepare(arguments, lambda config: in_place_of_ranks(config, ranks))
     return assembly.config, run
 
@@ -52,7 +54,7 @@ def _prepare(
     """Everything before training."""
     words = list(arguments)
     path = take_option(words, "--run-dir")
-    automatic, has_server = take_auto(words), any(word.partition("=")[0] == "--server" for word in words)
+    automatic, named = take_auto(words), any(word.partition("=")[0] == "--server" for word in words)
     from torso.cli.adapters import start_from, with_adapter
     from torso.cli.training_run import check
     from torso.training import checkpoint as checkpoints
@@ -66,7 +68,8 @@ def _prepare(
 
     adapter, config = with_adapter(read(), read)
     if automatic:
-        config = settle(choose(config, has_server).checked())
+        named = named or config.server != RunConfig().server  # in a file
+        config = settle(choose(config, has_server=named).checked())
     assembly = Assembly(config)
     check(assembly)
     run = RunDirectory.create(folder, config.to_toml(), config.epochs)

@@ -72,11 +72,10 @@ class Entry:
     def distance(self, setting: Setting) -> float:
         """How far the setting is from what was measured; width counts more than the size of a micro-batch."""
         width = abs(math.log(self.width / setting.shape.n_embd))
-        kind = 0.0 if self.full == (setting.adapter is None) else 1.0
         # the count tells kinds and ranks of adapters apart
         flops = abs(math.log(self.backward_flops / block_backward_flops(setting)))
         several = 0.0 if self.several == (setting.share(self.processes) > 1) else 0.1
-        return 4.0 * width + abs(math.log(self.positions / setting.positions)) + 4.0 * kind + flops + several
+        return 4.0 * width + abs(math.log(self.positions / setting.positions)) + flops + several
 
     def scaled(self, setting: Setting) -> Costs:
         """The same pieces for another size of the work, by its FLOPs."""
@@ -113,10 +112,13 @@ class Calibration:
 
     def _nearest(self, setting: Setting, strategy: Strategy) -> Entry:
         processes, threads = 1 if strategy == "single" else setting.devices, setting.threads(strategy)
-        wanted = (processes, threads, setting.dtype)
-        fitting = [e for e in self.entries if (e.processes, e.threads, e.dtype) == wanted]
+        full = setting.adapter is None
+        # where all weights are trained no wire is timed, and other things are held
+        wanted = (processes, threads, setting.dtype, full)
+        fitting = [e for e in self.entries if (e.processes, e.threads, e.dtype, e.full) == wanted]
         if not fitting:
-            text = f"the calibration has nothing of {processes} × {threads} threads in {setting.dtype}"
+            what = "all weights trained" if full else "adapters"
+            text = f"the calibration has nothing of {processes} × {threads} threads in {setting.dtype} with {what}"
             raise ConfigError(text, "Measure anew with --calibrate.")
         return min(fitting, key=lambda entry: entry.distance(setting))
 
@@ -155,7 +157,9 @@ def read_calibration(path: Path) -> Calibration:
             import_bytes=float(found["import_bytes"]),
             entries=entries,
         )
-    except (KeyError, TypeError, AttributeError) as error:
+    except ConfigError:
+        raise
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ConfigError(f"{path} is no calibration: {error!r}", OTHER_FILE) from None
 
 

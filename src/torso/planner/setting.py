@@ -10,6 +10,7 @@ from typing import Literal
 from torso.adapters.config import AdapterConfig
 from torso.errors import ConfigError
 from torso.model.config import Cuts, GPT2Config
+from torso.parallel.strategy_config import shard_size
 from torso.planner.hardware import Device, Link
 
 Strategy = Literal["single", "ddp", "fsdp", "hsdp", "split"]
@@ -41,6 +42,8 @@ class Setting:
     """What is computed in; adapters, optimizer and logits are always fp32."""
     window: int = 4
     """Micro-batches that a rank with an adapter has in flight."""
+    shard_size: int | None = None
+    """Ranks that share one copy under HSDP. Default: as `torso train` has it."""
     devices: int = 1
     """How many there are, all alike."""
     device: Device
@@ -106,7 +109,7 @@ class Setting:
     @property
     def shards(self) -> int:
         """Ranks among which HSDP shards; their groups are replicas of each other."""
-        return self.devices // 2 if self.devices >= 4 and self.devices % 2 == 0 else self.devices
+        return shard_size(self.shard_size, self.devices)
 
     @property
     def workers(self) -> int:

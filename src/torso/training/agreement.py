@@ -43,7 +43,9 @@ def on_leader(group: Group, work: Callable[[], dict[str, Any]]) -> dict[str, Any
         encoded = group.broadcast_bytes(None)
     answer = json.loads(encoded)
     if "error" in answer:
-        raise _rebuild(answer["error"])
+        failure = _rebuild(answer["error"])
+        failure.told = group.rank != 0
+        raise failure
     result: dict[str, Any] = answer["result"]
     return result
 

@@ -11,7 +11,7 @@ import torch
 from torso.parallel.group import Group
 from torso.parallel.memory import forget_peak, peak_memory
 from torso.parallel.traffic import Traffic
-from torso.records import EpochRecord, StepRecord
+from torso.records import EpochRecord, StepRecord, grad_norms
 from torso.training.learner import Learner, MicroBatchResult
 from torso.training.part import Update
 
@@ -43,13 +43,14 @@ class Meter:
         self._group, self._learner = group, learner
         self.results: list[MicroBatchResult] = []
         self._started = time.perf_counter()
-        self._traffic = learner.traffic()
+        self._traffic = Traffic()
 
     def start(self) -> None:
         """A step begins."""
         self.results = []
         # what loading and saving take is not the step's
         forget_peak()
+        self._traffic = self._learner.traffic()
         self._started = time.perf_counter()
 
     def gather(self, num_micro_batches: int) -> StepTotals:
@@ -95,12 +96,13 @@ class Meter:
         """Totals over the steps of one epoch."""
         targets = sum(s.target_tokens for s in steps)
         seconds, real = sum(s.seconds for s in steps), sum(s.real_tokens for s in steps)
+        norms = grad_norms(steps)
         return EpochRecord(
             epoch=steps[-1].epoch,
             step=steps[-1].step,
             loss=sum(s.loss * s.target_tokens for s in steps) / max(1, targets),
-            grad_norm_mean=sum(s.grad_norm for s in steps) / len(steps),
-            grad_norm_max=max(s.grad_norm for s in steps),
+            grad_norm_mean=sum(norms) / len(norms),
+            grad_norm_max=max(norms),
             target_tokens=targets,
             real_tokens=real,
             padded_tokens=sum(s.padded_tokens for s in steps),
@@ -114,9 +116,8 @@ class Meter:
         )
 
     def _gather_traffic(self) -> _Used:
-        """By rank, since the last call; of a worker's memory the largest that any rank knows."""
+        """By rank, since the step began; of a worker's memory the largest that any rank knows."""
         now, before = self._learner.traffic(), self._traffic
-        self._traffic = Traffic(now.sent, now.received)
         own = [now.sent - before.sent, now.received - before.received, now.memory_bytes, peak_memory()]
         rows = [row.tolist() for row in self._group.all_gather(torch.tensor(own))]
         sent, received, server_memory, memory = zip(*rows, strict=True)

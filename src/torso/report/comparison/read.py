@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from torso.errors import RunDirectoryError
-from torso.records import EvaluationRecord, Record, SaveRecord, StepRecord
+from torso.records import EvaluationRecord, Record, SaveRecord, StepRecord, grad_norms
 from torso.report.comparison.trials import (
     DONE,
     MISSING,
@@ -103,15 +103,15 @@ def epoch_figures(
 
 def _figures(steps: Sequence[StepRecord], warm_up_steps: int, num_ranks: int, num_workers: int) -> EpochFigures:
     timed = [step for step in steps if step.step > warm_up_steps]
-    targets = sum(step.target_tokens for step in steps)
+    targets, norms = sum(step.target_tokens for step in steps), grad_norms(steps)
     ranks = max(s.memory_bytes for s in steps), max(s.server_memory_bytes for s in steps)
     return EpochFigures(
         epoch=steps[0].epoch,
         num_steps=len(steps),
         target_tokens=targets,
         loss=sum(s.loss * s.target_tokens for s in steps) / max(1, targets),
-        grad_norm_mean=sum(s.grad_norm for s in steps) / len(steps),
-        grad_norm_max=max(s.grad_norm for s in steps),
+        grad_norm_mean=sum(norms) / len(norms),
+        grad_norm_max=max(norms),
         seconds=sum(s.seconds for s in timed),
         warm_up_seconds=sum(s.seconds for s in steps if s.step <= warm_up_steps),
         timed_real_tokens=sum(s.real_tokens for s in timed),
