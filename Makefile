@@ -38,10 +38,10 @@ demo: setup
 	@$(BIN)/torso demo
 
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 quick-test: setup
-	$(BIN)/python -m pytest -m 'not slow'
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m 'not slow'
 
 lint: setup
 	$(BIN)/python -m ruff check .
