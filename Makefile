@@ -5,6 +5,8 @@ VENV := .venv
 # CI adds official-meteor (100 MB), which also needs Java.
 EXTRAS ?= dev,compare
 BIN := $(VENV)/bin
+# A file's tests stay in one process, for what they share; files in the folders' order, which has slow ones first.
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 # Content, not dates, and the place: a virtual environment cannot be moved.
 SETUP_FILES := pyproject.toml constraints.txt scripts/fetch_resources.py
 KEY := $(shell (cat $(SETUP_FILES); pwd; echo $(EXTRAS)) | cksum | cut -d' ' -f1)
@@ -38,10 +40,10 @@ demo: setup
 	@$(BIN)/torso demo
 
 test: setup
-	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+	$(PYTEST)
 
 quick-test: setup
-	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m 'not slow'
+	$(PYTEST) -m 'not slow'
 
 lint: setup
 	$(BIN)/python -m ruff check .

@@ -197,7 +197,7 @@ def rank(strategy: str, baseline: str, steps: int, folder: Path) -> None:
         max_examples=16 * (steps + WARM_UP + 1),
     ).checked()
     assembly = Assembly(config)
-    assembly.use_threads()
+    assembly.prepare_process()
     path = folder / "run"
     run = RunDirectory.create(path, config.to_toml(), 1) if group.rank == 0 else RunDirectory.elsewhere(path)
     turns = InTurn(assembly.plan, textbook_of(strategy, baseline, assembly))

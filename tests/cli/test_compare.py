@@ -98,6 +98,7 @@ def test_the_size_of_a_shard_group_is_hsdps_alone() -> None:
 def test_other_weights_in_the_same_place_are_another_request(tiny_model: Path, tiny_data: str) -> None:
     bench = Bench(["single"], [str(tiny_model)], [1], None, 0, RunConfig(data=tiny_data, evaluate="none"))
     before = look(bench)
+    assert before["settings"]["dtype"] == "fp32"
     assert differences(before, look(bench)) == []
     change_a_bit(tiny_model / "model.safetensors")
     assert len(differences(before, look(bench))) == 1

@@ -21,7 +21,7 @@ from torso.errors import ConfigError, WeightsError
 from torso.model import hub
 from torso.planner.calibration import Calibration, Entry
 from torso.planner.costs import Costs, Line
-from torso.planner.hardware import CPU
+from torso.planner.hardware import CPU, device_of
 from torso.records import StepRecord, to_line
 
 FREE = Line(latency_s=0.0, seconds_per_byte=0.0)
@@ -185,6 +185,12 @@ def test_a_split_is_chosen_only_where_a_server_is_named(tmp_path: Path, monkeypa
     config = RunConfig(max_examples=16, threads=1)
     assert choose(config, has_server=False).strategy == "single"
     assert choose(config, has_server=True).strategy == "split"
+
+
+@pytest.mark.parametrize(("device", "dtype"), [("t4", "fp32"), ("a100-40gb", "bf16")])
+def test_dtype_auto_is_what_a_gpu_does_natively(device: str, dtype: str) -> None:
+    lengths = Lengths(mean=16, longest=16, target_share=1.0)
+    assert setting_of(RunConfig(dtype="auto"), lengths, 1, device_of(device), LOOPBACK).dtype == dtype
 
 
 def test_auto_is_taken_out_of_the_words_and_other_strategies_stay() -> None:

@@ -17,14 +17,17 @@ from tests.cli.conftest import SHAPE, Refuse, make_model
 from tests.cli.jobs import background, digest, serving, steps, torso, wait_for
 
 from torso import faults
+from torso.cli import resume, train
+from torso.cli.assembly import Assembly
 from torso.cli.main import main
-from torso.cli.torchrun import restarted_with
+from torso.cli.parsing import parse
 from torso.config import RunConfig
-from torso.errors import ConfigError
+from torso.errors import ConfigError, RunDirectoryError
 from torso.parallel.ports import free_ports
 from torso.parallel.reductions import check_reductions
 from torso.records import EvaluationRecord
-from torso.training.run_directory import MetricsLog
+from torso.training import checkpoint as checkpoints
+from torso.training.run_directory import MetricsLog, RunDirectory
 
 Words = tuple[str, ...]
 TWO_NODES = Path(__file__).parent / "two_nodes.sh"
@@ -126,11 +129,24 @@ def test_what_one_rank_alone_lacks_is_told_by_that_rank(settings: Words, tmp_pat
     assert "/tiny' is neither a folder nor one of" in done.stderr
 
 
-def test_ranks_started_again_in_another_number_go_on_only_where_that_changes_no_bits() -> None:
-    config = RunConfig(strategy="ddp", nproc=3)
-    with pytest.raises(ConfigError, match="begun with 3 ranks, and torchrun started 2"):
-        restarted_with(config, 2)
-    assert restarted_with(dataclasses.replace(config, deterministic=True), 2).nproc == 2
+@pytest.mark.parametrize("command", ["train", "resume"])
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_ranks_started_again_in_another_number_go_on_only_where_that_changes_no_bits(
+    command: str, deterministic: bool, settings: Words, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    words = [*settings, "--strategy", "ddp", "--nproc", "3", *(["--deterministic"] if deterministic else [])]
+    assembly = Assembly(parse(RunConfig, "train", words).checked())
+    assembly.prepare_process()
+    run = RunDirectory.create(tmp_path / "run", assembly.config.to_toml(), 1)
+    checkpoints.save(run.checkpoints, 0, {"optimizer_step": torch.tensor([0])}, assembly.identity)
+    prepare = {"train": train._prepare_for, "resume": resume._prepare_for}[command]
+    asked = {"train": ["--run-dir", str(run.path)], "resume": [str(run.path)]}[command]
+    if deterministic:
+        assert prepare(2, asked)[0].nproc == 2
+        return
+    with pytest.raises(RunDirectoryError, match="addition: ddp on 2 ranks here, ddp on 3 ranks there"):
+        prepare(2, asked)
 
 
 @pytest.mark.slow

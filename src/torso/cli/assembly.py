@@ -140,7 +140,7 @@ class Assembly:
 
     @property
     def arithmetic(self) -> dict[str, str]:
-        """Call `use_threads` first."""
+        """Call `prepare_process` first."""
         if self.config.strategy == "split":
             return describe(self.device, self.dtype, ATTENTION)
         strategy = self.config.strategy_config
@@ -148,8 +148,8 @@ class Assembly:
         extra = ({"addition": order} if order else {}) | ({"compiled": "blocks"} if strategy.compile else {})
         return describe(self.device, self.dtype, ATTENTION) | extra
 
-    def use_threads(self) -> None:
-        """Set the number of intra-op threads that this run computes with, and its device as the current one."""
+    def prepare_process(self) -> None:
+        """Before anything is computed: the number of intra-op threads, and this rank's device as the current one."""
         set_threads(num_threads(self.config))
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)  # where peaks of memory are read, and where fully_shard puts shards

@@ -213,10 +213,10 @@ def look(bench: Bench) -> dict[str, Any]:
         parameters[model] = sum(math.prod(shape) for shape in expected_shapes(assembly.source.config).values())
         steps[model] = config.epochs * assembly.plan.steps_per_epoch
         data[model] = assembly.plan.fingerprint
-        weights[model] = _fingerprint(assembly.source)
         if steps[model] <= bench.warm_up_steps:
             text = f"warm_up_steps is {bench.warm_up_steps}, and {model} trains for {steps[model]} steps in all"
             raise ConfigError(text, "Nothing would be timed: give a smaller number, or more examples or epochs.")
+        weights[model] = _fingerprint(assembly.source)
     settings = {n: v for n, v in dataclasses.asdict(config).items() if n not in BY_TRIAL and v is not None}
     return {
         "strategies": bench.strategies,
@@ -224,7 +224,7 @@ def look(bench: Bench) -> dict[str, Any]:
         "world_sizes": bench.world_sizes,
         "workers": bench.workers or "half",
         "warm_up_steps": bench.warm_up_steps,
-        "settings": json.loads(json.dumps(settings)),
+        "settings": json.loads(json.dumps(settings | {"dtype": assembly.dtype})),
         "steps": steps,
         "micro_batches": data,
         "weights": weights,

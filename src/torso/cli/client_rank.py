@@ -45,7 +45,7 @@ def train(
     if group.rank == 0:
         _check_started(run, config)
     assembly = Assembly(config, int(os.environ.get("LOCAL_RANK", "0")))
-    assembly.use_threads()
+    assembly.prepare_process()
     last_step = epochs * assembly.plan.steps_per_epoch
     with (
         ProgressLine(Console(stderr=True, quiet=group.rank != 0)) as listener,

@@ -108,7 +108,7 @@ def measure(
 
     An assembly that has measured a checkpoint is no longer the base model's.
     """
-    assembly.use_threads()
+    assembly.prepare_process()
     everything = assembly.corpus.split(subset)
     groups = everything[:max_groups]
     started = time.monotonic()

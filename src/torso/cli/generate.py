@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
     decoding = DecodingConfig.of(options)
     config, checkpoint = options.of_adapter() if options.run_dir is None else _of_run(options, options.run_dir)
     assembly = Assembly(config)
-    assembly.use_threads()
+    assembly.prepare_process()
     prompt = prompt_of(options.mr) if options.mr is not None else options.prompt or ""
     group = Group(options.mr or prompt, prompt, ())
     with opened_model(assembly, checkpoint) as model:

@@ -85,10 +85,12 @@ def setting_of(config: RunConfig, lengths: Lengths, devices: int, device: Device
 
 
 def _dtype(config: RunConfig, device: Device) -> str:
-    """What `auto` stands for on this machine's CPU, or on a GPU that need not be here."""
+    """What `auto` stands for (`native_dtype`) on this machine's CPU, or on a GPU that need not be here."""
     if config.dtype != "auto":
         return config.dtype
-    return native_dtype(torch.device("cpu")) if device.is_cpu else "bf16"
+    if device.is_cpu:
+        return native_dtype(torch.device("cpu"))
+    return "bf16" if "bf16" in device.peak_flops else "fp32"
 
 
 def machine() -> dict[str, str]:

@@ -64,11 +64,11 @@ def main(arguments: Sequence[str]) -> int:
 
 def _prepare_for(ranks: int, arguments: Sequence[str]) -> tuple[RunConfig, RunDirectory]:
     """Under torchrun; ranks that were started again do not raise the target again."""
-    from torso.cli.torchrun import in_place_of_ranks, is_restarted
+    from torso.cli.torchrun import in_place_of_ranks, is_restarted, restarted
 
     run, old, new, more = _read(arguments)
     if is_restarted():
-        return old, run
+        return restarted(run, ranks), run
     with run.lock():
         return _prepare(run, old, in_place_of_ranks(new, ranks), more).config, run
 

@@ -19,6 +19,7 @@ import torch
 
 from torso.cli.assembly import Assembly
 from torso.cli.client_rank import LONGEST_WAIT_S, train
+from torso.cli.training_run import check_identity, finish
 from torso.config import RunConfig
 from torso.errors import ConfigError, Interrupted, RequestError, TorsoError
 from torso.parallel.group import Group
@@ -45,8 +46,6 @@ def _work(prepare: Prepare, stop: StopRequest) -> None:
             train(run, config, epochs, group, stop)
             group.close()
             if group.rank == 0:
-                from torso.cli.training_run import finish
-
                 finish(config, run)
     except TorsoError as error:
         _say_once(error, group.rank)
@@ -72,13 +71,13 @@ def in_place_of_ranks(config: RunConfig, world_size: int) -> RunConfig:
     return dataclasses.replace(config, nproc=world_size).checked()
 
 
-def restarted_with(config: RunConfig, world_size: int) -> RunConfig:
-    """A run's settings for ranks that were started again; raises ConfigError where their number would change bits."""
-    fixed = not (config.deterministic or config.allow_inexact)
-    if config.nproc != world_size and fixed:
-        text = f"the run was begun with {config.nproc} ranks, and torchrun started {world_size} this time"
-        raise ConfigError(text, "Give it as many, or go on with `torso resume --allow-inexact`.")
-    return in_place_of_ranks(config, world_size)
+def restarted(run: RunDirectory, world_size: int) -> RunConfig:
+    """A run's settings for ranks that were started again; raises RunDirectoryError where their number changes bits."""
+    config = in_place_of_ranks(RunConfig.from_toml(run.path / "config.toml"), world_size)
+    assembly = Assembly(config)
+    assembly.prepare_process()
+    check_identity(assembly, run)
+    return config
 
 
 def is_restarted() -> bool:
@@ -106,16 +105,19 @@ def _begin(prepare: Prepare, group: Group, stack: ExitStack) -> tuple[RunConfig,
 
 def _check_alike(assembly: Assembly, group: Group) -> None:
     """Raise ConfigError, on every rank, when one has other data, weights or arithmetic than rank 0."""
-    assembly.use_threads()
+    assembly.prepare_process()
     identity = assembly.identity
-    hashes = [hash64(json.dumps(identity[name], sort_keys=True)) >> 1 for name in sorted(identity)]
-    for rank, theirs in enumerate(group.all_gather_ints(hashes)):
-        differing = [name for name, ours, other in zip(sorted(identity), hashes, theirs, strict=True) if ours != other]
-        if differing and not (differing == ["arithmetic"] and assembly.config.allow_inexact):
-            what = ", ".join(differing)
-            error = ConfigError(
-                f"ranks {group.rank} and {rank} differ in {what}",
-                "Give every machine the same data, weights and torch.",
-            )
-            error.told = group.rank != 0  # what differs from rank 0 differs for it too
-            raise error
+    names = sorted(identity)
+    by_rank = group.all_gather_ints([hash64(json.dumps(identity[name], sort_keys=True)) >> 1 for name in names])
+
+    def look() -> dict[str, Any]:
+        for rank, theirs in enumerate(by_rank):
+            differing = [name for name, ours, other in zip(names, by_rank[0], theirs, strict=True) if ours != other]
+            if differing and not (differing == ["arithmetic"] and assembly.config.allow_inexact):
+                raise ConfigError(
+                    f"ranks 0 and {rank} differ in {', '.join(differing)}",
+                    "Give every machine the same data, weights and torch.",
+                )
+        return {}
+
+    on_leader(group, look)

@@ -34,14 +34,14 @@ def main(arguments: Sequence[str]) -> int:
 
 def _prepare_for(ranks: int, arguments: Sequence[str]) -> tuple[RunConfig, RunDirectory]:
     """Under torchrun: a new run, or the same one when its ranks were started again."""
-    from torso.cli.torchrun import in_place_of_ranks, is_restarted, restarted_with
+    from torso.cli.torchrun import in_place_of_ranks, is_restarted, restarted
 
     path = take_option(list(arguments), "--run-dir")
     if path is None:
         raise ConfigError("no --run-dir is given under torchrun", "Name it, so that ranks started again find it.")
     if is_restarted() and (Path(path) / "run.json").is_file():
         run = RunDirectory(Path(path))
-        return restarted_with(RunConfig.from_toml(run.path / "config.toml"), ranks), run
+        return restarted(run, ranks), run
     if take_auto(list(arguments)):
         raise ConfigError("strategy is auto under torchrun", "Ask `torso plan` first, then name the strategy.")
     assembly, run = _prepare(arguments, lambda config: in_place_of_ranks(config, ranks))

@@ -21,7 +21,7 @@ from torso.training.run_directory import RunDirectory
 
 def check(assembly: Assembly) -> None:
     """Everything that can be checked before ranks start; raises a RequestError."""
-    assembly.use_threads()
+    assembly.prepare_process()
     assembly.source.check(assembly.own_tensors)
     _check_modules(assembly)
     _ = assembly.devices, assembly.arithmetic, assembly.plan
